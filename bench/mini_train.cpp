@@ -45,12 +45,6 @@ void serve_steps(const TrainFlags& flags, const trainer::Corpus& corpus) {
   });
 }
 
-trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
-  if (options.data.empty())
-    return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  return trainer::Corpus::of_files(options.data, options.model.sequence, *options.tokenizer);
-}
-
 // Tokens that the baselines count: the start of each half, so that a long text need not be read for them.
 std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
   constexpr std::size_t kMost = std::size_t{1} << 24;

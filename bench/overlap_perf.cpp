@@ -16,7 +16,6 @@
 #include "core/options.h"
 #include "core/provenance.h"
 #include "core/record.h"
-#include "schedules/play.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -78,22 +77,6 @@ core::OverlapRecord overlap_of(const OverlapFlags& flags, const OverlapCase& one
           .efficiency = result.hidden().value};
 }
 
-// No rank has a bubble at its start, as all begin together.
-void add_times(core::ScheduleRecord& record, const OverlapResult& result) {
-  const schedules::Spans spans{.makespan = result.step_ms, .own = result.step_ms, .work = result.compute_ms};
-  const schedules::Bubbles bubbles = schedules::bubbles_of(spans);
-  record.makespan_ms = record.own_span_ms = result.step_ms;
-  record.own_span_ms_of_rank.assign(static_cast<std::size_t>(record.ranks), result.step_ms);
-  record.work_ms = result.compute_ms;
-  record.bubbles = {bubbles.of_ideal, bubbles.of_makespan, bubbles.of_own_span, bubbles.own_of_ideal};
-  record.exposed_ms = result.exposed_of_rank_ms;
-  record.samples_ms = {result.step_ms};
-  if (!result.emulation) return;
-  record.samples_ms = result.emulation->samples_ms;
-  record.late_us = result.emulation->late_us;
-  record.simulated_ms = result.simulated_ms;
-}
-
 core::RunRecord overlap_run_record(const OverlapFlags& flags) {
   core::RunRecord run = program::new_run_record(flags, basis_of(flags.mode),
                                                 *std::max_element(flags.replicas.begin(), flags.replicas.end()));
@@ -103,17 +86,17 @@ core::RunRecord overlap_run_record(const OverlapFlags& flags) {
 
 core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFlags& flags, const OverlapCase& one,
                                     const OverlapResult& result) {
-  core::ScheduleRecord record;
-  record.run = run.run;
-  record.program = run.program;
+  core::ScheduleRecord record =
+      program::replicas_record(run, one.replicas, flags.microbatches, result.step_ms, result.compute_ms);
   record.schedule = result.step.name;
   record.source = source_of(one);
-  record.ranks = one.replicas;
-  record.microbatches = flags.microbatches;
-  record.pipes = one.replicas;
-  record.basis = run.basis;
-  add_times(record, result);
-  record.sends.assign(static_cast<std::size_t>(one.replicas), 0);
+  record.exposed_ms = result.exposed_of_rank_ms;
+  record.samples_ms = {result.step_ms};
+  if (result.emulation) {
+    record.samples_ms = result.emulation->samples_ms;
+    record.late_us = result.emulation->late_us;
+    record.simulated_ms = result.simulated_ms;
+  }
   if (result.closed_form_ms) record.closed_form_ms = core::ClosedFormRecord{*result.closed_form_ms, "makespan"};
   record.timeline = program::timeline_record(result.step, result.timeline);
   record.overlap = overlap_of(flags, one, result);

@@ -16,6 +16,7 @@
 #include "bench/program/run_records.h"
 #include "bench/scaling/scaling.h"
 #include "bench/trainer/report.h"
+#include "core/host_load.h"
 #include "core/ranks.h"
 #include "core/record.h"
 #include "core/statistics.h"
@@ -92,17 +93,6 @@ core::RunRecord simulated_run(core::RunRecord run) {
   return run;
 }
 
-// `most_ranks`: maximum over layouts.
-core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOptions& options, int most_ranks) {
-  core::RunRecord run = program::new_run_record(flags, "simulated", most_ranks);
-  run.basis = options.link ? "emulated" : "measured";
-  run.oversubscribed = most_ranks * options.threads > core::usable_cores();
-  program::add_place(options.device, options.mpi, most_ranks, run);
-  run.seed = options.seed;
-  if (options.link) run.link = program::link_record(*options.link);
-  return run;
-}
-
 constexpr const char* kOneRank = "dp=1";  // the baseline of the other layouts
 
 bool is_one_rank(const Result& result) {
@@ -135,17 +125,11 @@ std::vector<Result> results_of(const ScalingFlags& flags) {
   return results;
 }
 
-trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
-  if (options.data.empty())
-    return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  return trainer::Corpus::of_files(options.data, options.model.sequence);
-}
-
 double seconds_since(core::Clock::time_point begin) {
   return core::us_between(begin, core::Clock::now()) / 1e6;
 }
 
-Ideal ideal_of(const Result& result, const Result& one, const OtherPrograms& others) {
+Ideal ideal_of(const Result& result, const Result& one, const core::HostLoad& others) {
   const workload::Layout& layout = result.options.layout;
   return {.work = static_cast<double>(result.options.tokens_per_step()) /
                   static_cast<double>(one.options.tokens_per_step()),
@@ -153,14 +137,14 @@ Ideal ideal_of(const Result& result, const Result& one, const OtherPrograms& oth
           .shares_cores = result.ideal_speedup < layout.ranks(),
           .can_exceed = result.mode == Mode::strong || layout.dp < layout.ranks() || layout.microbatches > 1,
           .simulated = result.simulated(),
-          .others = result.options.device.cuda ? 0 : others.share()};
+          .others = result.options.device.cuda ? 0 : others.others_share().value_or(0)};
 }
 
 // Rounds in which all layouts train, because machines drift: back and forth, so that a steady drift cancels.
 void time_rounds(const ScalingFlags& flags, const trainer::Corpus& corpus, double seconds,
                  std::vector<Result>& results) {
   constexpr int kSteps = 3;
-  const OtherPrograms others;
+  const core::HostLoad others;
   const auto begin = core::Clock::now();
   for (int round = 0; round < flags.rounds && (round == 0 || seconds_since(begin) < seconds); ++round) {
     for (std::size_t k = 0; k < results.size(); ++k) {
@@ -276,7 +260,7 @@ void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, con
   if (flags.simulated.empty() && flags.simulate_to == 0) return;
   const core::RunRecord run = simulated_run(measured_run);
   writer.write(run);
-  const OtherPrograms others;
+  const core::HostLoad others;
   Simulator simulator(flags, corpus);
   for (const Mode mode : flags.modes) {
     const Result one = simulator.result_of(mode, options_of(flags, kOneRank, mode));
@@ -294,11 +278,11 @@ int run_scaling(const ScalingFlags& flags, const program::Print& plain) {
   program::Progress progress("layouts", results.size());
   const program::Print print = progress.around(plain);
   const trainer::TrainOptions& first = results.front().options;
-  const trainer::Corpus corpus = corpus_of(first);
+  const trainer::Corpus corpus = mini_train::corpus_of(first);
   int most_ranks = 1;
   for (const Result& one : results) most_ranks = std::max(most_ranks, one.options.layout.ranks());
   core::RecordWriter writer(flags.json_file);
-  const core::RunRecord run = run_record(flags, first, most_ranks);
+  const core::RunRecord run = mini_train::run_record(flags, first, most_ranks);
   writer.write(run);
   const bool curve = !flags.ranks.empty();
   print(heading_text(flags, first, corpus.name(), most_ranks, core::usable_cores()) + columns_text());

@@ -31,7 +31,8 @@
 
 namespace lockstep::suite {
 
-// The text of bench/suite/claims.suite, from a source that CMakeLists.txt makes.
+// The texts of bench/suite/quick.suite and claims.suite, from sources that CMakeLists.txt makes.
+std::string_view embedded_quick_suite();
 std::string_view embedded_claims_suite();
 
 namespace {
@@ -219,7 +220,7 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
 std::string data_words() {
   const std::string licence = "/usr/share/common-licenses/GPL-3";
   std::error_code none;
-  return std::filesystem::is_regular_file(licence, none) ? " --data " + licence : "";
+  return std::filesystem::is_regular_file(licence, none) ? "--data " + licence : "";
 }
 
 // Parses a suite; errors name `path`.
@@ -240,73 +241,13 @@ Suite read_suite(std::istream& file, const std::string& path) {
   return suite;
 }
 
-// The suite of ci/quickstart.sh, which fills each page of the report. Send/recv runs on every kind of link, as the
-// report fits alpha and beta to it. The emulated link is a 10 Gbit/s network with 20 us latency: slow enough that two
-// cores can run eight ranks. Kernels are those of mini_train's step, at shapes that fit a cache and at one that does
-// not, and one of each other family (kernels/registry.h). The same schedules are simulated and emulated, so that the
-// report can show both. A small model is trained on two ranks, its step is predicted from its pieces, its tokens per
-// second are measured and simulated over ranks, and buckets and ZeRO stages are timed in steps of a smaller one. Layers
-// are split over two ranks on the emulated link, also with a vocabulary that they do not divide. Simulated sweeps come
-// last, at sizes and numbers of ranks that this machine does not have.
+// The suite of ci/quickstart.sh.
 Suite quick_suite() {
-  const std::string link = " --link latency_us=20,gbps=1.25";
-  const std::string share = " --time-budget {seconds}";
-  const std::string all_reduces =
-      " --algo ring,double_tree,binary_tree,tree,recursive_doubling,halving_doubling,one_shot,two_shot";
-  const std::string kernels =
-      "^(gemm_(fwd|wgrad)/.*/N1024_C256_O1024/|attention_.*/B8_H4_T128|gelu_fwd/.*/B8_T128|layernorm_.*/f32/B8_T128|"
-      "softmax_fwd/f32/R4096|cross_entropy/f32/R1024|adamw/f32/N(1|16)M/|reduction/f32/sum_k2_16MiB|"
-      "attention_decode/f32/S1_H32_D128_K256_G4|attention_merge/f32/B1_H4|copy_rows/f32/R1024|rotary_fwd/f32/N1024|"
-      "residual_add/f32/B8_T128|embedding_fwd/f32/N1024|cast/f32/to_bf16|quantize_int8/f32/N1M|encode_signs/f32/N1M|"
-      "gemm_fp8/e4m3/e4m3_tensor_by_e4m3_tensor_M1024|pack_bucket/f32/gpt2_block_C256/|(router_fwd|permute)/f32/"
-      "T1024_E8_k2_(softmax|C256)/|"
-      "grouped_gemm_fwd/f32/E8_N256)";
-  const std::string small_steps = " --dp 2 --microbatch-size 1 --length 64 --time-budget 2";
-  const std::string pipelines =
-      " --schedule gpipe,1f1b,interleaved,zb_h1,zb_h2,zb_v,chimera,dualpipe --stages 2,4,8 --microbatches 16 --t-comm "
-      "0.1";
-  const std::string overlaps = " --ranks 4 --zero 0,1,3 --bucket-cap-mb 1,25,100,1000";
-  const Suite collectives = {
-      {"01-sendrecv", 1.5, "sendrecv_perf --ranks 2,4,8 -b 64 -e 4M -f 4 -w 2 --algo direct" + share},
-      {"02-all_reduce", 7.5, "all_reduce_perf --ranks 2,4,8 -b 8 -e 16M -f 8 -w 2 --explain" + all_reduces + share},
-      {"03-all_gather", 0.5, "all_gather_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
-      {"04-reduce_scatter", 0.5, "reduce_scatter_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
-      {"05-broadcast", 0.5, "broadcast_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
-      {"06-alltoall", 0.5, "alltoall_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all" + share},
-      {"07-sendrecv-emulated", 0.5, "sendrecv_perf --ranks 8 -b 64 -e 4M -f 8 -w 1 --algo direct" + link + share},
-      {"08-all_reduce-emulated", 1.5,
-       "all_reduce_perf --ranks 8 -b 64 -e 4M -f 4 -w 1 --explain"
-       " --algo ring,double_tree,tree,recursive_doubling,halving_doubling" +
-           link + share},
-  };
-  const Suite others = {
-      {"09-kernels", 11, "kernels_bench --benchmark_filter=" + kernels + share},
-      {"10-buckets", 6, "ddp_overlap_bench --bucket-cap-mb 0,0.25,1,4 --steps 40" + small_steps + link},
-      {"11-zero", 6, "zero_bench --microbatches 2 --dtype f32 --steps 40" + small_steps},
-      {"12-layers", 4, "tp_linear_bench --batch 2 --rounds 7 --warmup 1 --vocabulary 1021 --tiles 1,2,4" + link},
-      {"13-schedules", 0.1, "pipeline_perf --schedule all --stages 4 --microbatches 8,32"},
-      {"14-schedules-simulated", 0.1, "pipeline_perf --mode simulated" + pipelines},
-      {"15-schedules-emulated", 4, "pipeline_perf --mode emulated" + pipelines},
-      {"16-overlap-simulated", 0.1, "overlap_perf --mode simulated" + overlaps},
-      {"17-overlap-emulated", 2, "overlap_perf --mode emulated" + overlaps},
-      {"18-plan", 1, "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512"},
-      {"19-step", 0.1, "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1"},
-      {"20-training", 8,
-       "mini_train --dp 2 --microbatch-size 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
-      {"21-scaling", 6,
-       "scaling --mode weak --batch 4 --length 64 --steps 4 --time-budget 12 --layouts "
-       "dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4"},
-      {"22-scaling-curves", 6, "scaling --ranks 1,2,4 --mode both --batch 4 --length 64 --simulate-to 1024" + share},
-      {"23-all_reduce-simulated", 0.1,
-       "all_reduce_perf --transport simulated --machine dgx-h100 --ranks 8,64,512 -b 1K -e 1G -f 4"
-       " --algo ring,double_tree,hierarchical,recursive_doubling"},
-  };
-  Suite suite = collectives;
-  suite.insert(suite.end(), others.begin(), others.end());
-  for (const SuiteLine& line : collectives) {
-    suite.push_back({fmt::format("{:02}{}-again", suite.size() + 1, line.name.substr(2)), line.weight, line.command});
-  }
-  return suite;
+  std::string text(embedded_quick_suite());
+  constexpr std::string_view kData = "{data}";
+  text.replace(text.rfind(kData), kData.size(), data_words());
+  std::istringstream lines(text);
+  return read_suite(lines, "quick.suite");
 }
 
 // The lines of claims.suite, whose records decide the claims of claims.json (docs/claims.md).
@@ -379,8 +320,7 @@ const std::array kFlags{
 int run(int argc, char** argv) {
   SuiteFlags flags;
   flags.options.programs = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  program::CommandLine line(
-      "Runs a list of the programs in its own folder, one after the other, and keeps their records");
+  program::CommandLine line("Runs a list of the programs in its own folder, in sequence, and keeps their records");
   declare_all(line, kFlags, "Options");
   line.add_switch("--list", flags.list, "print the suite as such a file and exit", "Options");
   line.parse(argc, argv);

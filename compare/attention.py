@@ -24,6 +24,7 @@ OURS_ENVIRONMENT = {name: value for name, value in os.environ.items() if not nam
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from compare.rows import time_calls  # noqa: E402
+from compare.runner import flag  # noqa: E402
 
 TARGETS = ["attention_loop"]
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -100,13 +101,13 @@ def compare(case: AttentionCase, flags: argparse.Namespace) -> dict[str, float]:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lengths", default="128,512,2048,8192")
-    parser.add_argument("--columns", default="64,128")
-    parser.add_argument("--dtypes", default="f32,bf16")
-    parser.add_argument("--masks", default="causal,full")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--milliseconds", type=float, default=100, help="time of each kernel in a round; at least one call")
+    flag(parser, "--lengths", "128,512,2048,8192", "tokens per sequence")
+    flag(parser, "--columns", "64,128", "columns of a head")
+    flag(parser, "--dtypes", "f32,bf16", "dtypes of weights and activations")
+    flag(parser, "--masks", "causal,full", "masks of the attention")
+    flag(parser, "--rounds", 3, "number of alternating rounds")
+    flag(parser, "--threads", 2, "threads of each side")
+    flag(parser, "--milliseconds", 100.0, "time of each case in a round; at least one call")
 
 
 def run(flags: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare.rows import peer_rows, print_table, records, size_text, time_text
-from compare.runner import ROOT, attempt, fail, folder_of_results, output_of
+from compare.runner import attempt, fail, flag, folder_of_results, output_of
 
 TARGETS = ["all_reduce_perf", "peers"]
 # Ranges of sizes for us (from, to, factor), sizes for peers, and calls of each size.
@@ -30,7 +30,6 @@ MPICH = ("auto", "smp", "recursive_doubling", "reduce_scatter_allgather")
 GLOO = ("ring", "ring_chunked", "halving_doubling", "bcube")
 OURS, PEERS, LIMIT = "lockstep", ("openmpi", "mpich", "gloo"), "two-shot limit"
 LIMIT_FROM_BYTES = 1 << 20  # below, the limit's own start and end weigh more than its bytes
-WIRE_MB_S = 125.0  # 1 Gbit/s
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ def best(times: Times, ranks: int, size: int, prefix: str) -> tuple[str, float] 
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--plans", default="ring,two_shot,one_shot,recursive_doubling", help="in addition to auto")
-    parser.add_argument("--sizes", default="small,large", help="groups of sizes: small, large")
+    flag(parser, "--rounds", 2, "number of alternating rounds")
+    flag(parser, "--ranks", "2,4,8", "numbers of ranks")
+    flag(parser, "--plans", "ring,two_shot,one_shot,recursive_doubling", "algorithms in addition to auto")
+    flag(parser, "--sizes", "small,large", "groups of sizes")
 
 
 def forced(algorithm: int) -> list[str]:
@@ -169,109 +168,3 @@ def run(options: argparse.Namespace) -> None:
     print("Times of a float sum all-reduce, out of place, median of a call on its slowest rank.\n")
     print_table(["ranks", "size", "ours", "time", "our fastest", "time", "best peer", "time", "peer / ours", "ring / ring", "of limit"],
                 [line for ranks, size in places if (line := row_of(times, ranks, size))])
-
-
-class Hosts:
-    """Compares Lockstep's plans over MPI with Open MPI's own all-reduce algorithms and Gloo's, on hosts of network namespaces with
-    1 Gbit/s ports. Runs alternate, size by size and round by round, so that drift affects all alike. Needs root."""
-
-    TARGETS = ["all_reduce_perf", "sendrecv_perf", "tune", "peers"]
-    PEER_ALGORITHMS = {0: "default", 3: "recursive_doubling", 4: "ring", 6: "rabenseifner"}
-    NAMESPACES = ROOT / "ci/hosts/namespaces.sh"
-
-    @staticmethod
-    def add_flags(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--rounds", type=int, default=2)
-        parser.add_argument("--sizes", default="8,64,1024,4096,16384,65536,262144,1048576,4194304,16777216,67108864", help="in bytes")
-        parser.add_argument("--plans", default="auto,recursive_doubling,one_shot,two_shot,halving_doubling,ring,ring:lanes=2")
-        parser.add_argument("--hosts", type=int, default=4)
-
-    @staticmethod
-    def run(options: argparse.Namespace) -> None:
-        if os.geteuid() != 0:
-            fail("hosts needs root, to make network namespaces; run it with sudo")
-        hosts = Hosts(options)
-        output_of([Hosts.NAMESPACES, "down"])
-        try:
-            output_of([Hosts.NAMESPACES, "up", options.hosts])
-            hosts.measure()
-        finally:
-            output_of([Hosts.NAMESPACES, "down"])
-
-    def __init__(self, options: argparse.Namespace):
-        self.options, self.out = options, folder_of_results(options).resolve()
-        self.tuning = str(self.out / "tuning.json")  # not the table of this machine
-
-    def on_hosts(self, *command: object) -> list[object]:
-        """A rank on each host."""
-        addresses = output_of([self.NAMESPACES, "addresses", self.options.hosts]).strip()
-        return [self.NAMESPACES, "enter", 0, "mpirun.openmpi", "--allow-run-as-root", "--host", addresses, "-np", self.options.hosts,
-                "--bind-to", "none", "--mca", "plm_rsh_agent", ROOT / "ci/hosts/agent.sh", "--mca", "oob_tcp_if_include", "10.78.0.0/24",
-                "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.78.0.0/24",
-                "--mca", "mpi_yield_when_idle", "1", "-x", "LOCKSTEP_TUNING", *command]
-
-    def ran(self, *command: object) -> str:
-        return output_of(self.on_hosts(*command), LOCKSTEP_TUNING=self.tuning)
-
-    @staticmethod
-    def calls(size: int) -> int:
-        return 3 if size >= 1 << 24 else 9 if size >= 1 << 18 else 100
-
-    @staticmethod
-    def peer_calls(size: int) -> int:
-        """The other libraries' programs divide their number of calls at large sizes (compare/peers/peers.h)."""
-        return Hosts.calls(size) * (8 if size >= 1 << 24 else 2 if size >= 1 << 20 else 1)
-
-    def gloo(self, size: int, round_: int) -> None:
-        program, name = self.options.build / "bin/peers/gloo_all_reduce", "ring_chunked"
-        if not program.exists():
-            return
-        with tempfile.TemporaryDirectory() as store:
-            files = [(self.out / f"gloo-{size}-{round_}-{host}.csv").open("w") for host in range(self.options.hosts)]
-            started = [subprocess.Popen([str(word) for word in (self.NAMESPACES, "enter", host, "timeout", "120", program.resolve(), name, host,
-                                         self.options.hosts, store, "port", size, self.peer_calls(size))], stdout=file)
-                       for host, file in enumerate(files)]
-            for process, file in zip(started, files):
-                process.wait()
-                file.close()
-
-    def goodput(self) -> float:
-        """MB/s of the wire each way. Each rank sends to the next: all ports are busy in both directions."""
-        file = self.out / "wire.json"
-        self.ran(self.options.build / "bin/sendrecv_perf", "--transport", "mpi", "-b", "64M", "-e", "64M", "-n", "3", "-w", "1", "--json", file)
-        return max(row["bytes"] / row["stats"]["median"] for row in records(file, "row"))
-
-    def measure(self) -> None:
-        binaries, goodput = self.options.build.resolve() / "bin", self.goodput()
-        self.ran(binaries / "tune", "--transport", "mpi", "--collectives", "all_reduce", "-e", "4M", "-f", "2", "--time-budget", "90",
-                 "--output", self.tuning)
-        sizes = [int(size) for size in self.options.sizes.split(",")]
-        for size, round_ in itertools.product(sizes, range(1, self.options.rounds + 1)):
-            print(f"size {size}, round {round_}", file=sys.stderr)
-            self.ran(binaries / "all_reduce_perf", "--transport", "mpi", "--algo", self.options.plans, "-b", size, "-e", size, "-n",
-                     self.calls(size), "-w", "2", "--json", self.out / f"ours-{size}-{round_}.jsonl")
-            for number, name in self.PEER_ALGORITHMS.items():
-                rows = self.ran(*forced(number), binaries / "peers/openmpi_all_reduce", f"openmpi {name}", size, self.peer_calls(size))
-                (self.out / f"openmpi-{name}-{size}-{round_}.csv").write_text(rows, encoding="utf-8")
-            self.gloo(size, round_)
-        print_hosts(load(self.out), self.options.hosts, goodput)
-
-
-def print_hosts(times: Times, ranks: int, goodput: float) -> None:
-    labels = sorted({key.label for key in times}, key=lambda label: (not label.startswith(OURS), label))
-    sizes = sorted({key.bytes for key in times})
-    print(f"Times of a float sum all-reduce, {ranks} hosts, median of a call on its slowest rank.\n")
-    at = lambda label, size: times.get(Key(label, ranks, size))  # noqa: E731
-    print_table(["", *map(size_text, sizes)],
-                [[label, *(time_text(at(label, s)) if at(label, s) else "-" for s in sizes)] for label in labels])
-    print(f"\nBest of Lockstep's plans; the wire carries {goodput:.1f} MB/s each way (measured), 125 at the most.\n")
-    lines = []
-    for size in sizes:
-        ours, ompi, gloo = (best(times, ranks, size, prefix) for prefix in (OURS, "openmpi", "gloo"))
-        if ours is None or ompi is None:
-            continue
-        lines.append([size_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), ompi[0].removeprefix("openmpi "),
-                      f"{ompi[1] / ours[1]:.2f}", f"{gloo[1] / ours[1]:.2f}" if gloo else "-",
-                      # each port must carry 2 (p-1)/p of the bytes in each direction
-                      *(f"{100 * 2 * (ranks - 1) / ranks * size / mb_s / ours[1]:.1f} %" for mb_s in (goodput, WIRE_MB_S))])
-    print_table(["size", "best plan", "time", "best of Open MPI", "Open MPI / ours", "Gloo / ours", "of goodput", "of 1 Gbit/s"], lines)

@@ -16,6 +16,7 @@ from statistics import geometric_mean
 
 import torch
 from compare.rows import print_table, records
+from compare.runner import flag
 
 TARGETS = ["moe_bench"]
 SIZES = ((512, 256, 1024, 8, 2), (1024, 512, 2048, 8, 2), (1024, 256, 512, 64, 6), (1024, 512, 1024, 32, 4))  # T h ffn E k
@@ -85,8 +86,8 @@ def ours(program: str, threads: int, size: tuple[int, ...]) -> float:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
+    flag(parser, "--threads", 2, "threads of each side")
+    flag(parser, "--rounds", 5, "number of alternating rounds")
 
 
 def run(args: argparse.Namespace) -> None:

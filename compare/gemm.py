@@ -19,7 +19,7 @@ from statistics import geometric_mean
 
 from compare.kernels import cold_bytes, read_records
 from compare.rows import peer_rows, print_table
-from compare.runner import BOUND_THREADS, ROOT, fail, output_of
+from compare.runner import BOUND_THREADS, ROOT, fail, flag, output_of
 
 TARGETS = ["kernels_bench"]
 STAYS = 1.15  # times oneDNN's speed
@@ -126,10 +126,10 @@ def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) ->
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--onednn", type=Path, help="folder with include/ and lib/ of a oneDNN 3 built on OpenMP (default: pip's newest)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cache", choices=["warm", "cold"], default="cold")
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
+    flag(parser, "--rounds", 5, "number of alternating rounds")
+    flag(parser, "--threads", 2, "threads of each side")
+    parser.add_argument("--cache", choices=["warm", "cold"], default="cold", help="state of the caches (default: cold)")
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="(default: both)")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """Compares Lockstep's kernels with plain streaming loops over the same operands, PyTorch (eager), oneDNN and OpenBLAS (GEMM), and
 libmvec (exp). Runs alternate, group by group of cases and round by round, so that drift affects all alike.
 
-The folder of results holds Lockstep's records (*.jsonl) and peers' lines label,name,calls,median_us,mean_us,min_us (*.csv), a file per
+The folder of results holds Lockstep's records (*.jsonl) and peers' rows (*.csv, compare/rows.py), a file per
 run and round. A row is a case; its time is the median over the rounds of a round's median. "of limit" is the time of plain streaming
 loops over the same operands, from memory, over ours; a ratio above 1: Lockstep is faster by this factor. "at best" are the same for the
 fastest calls of all rounds: on a machine that runs other programs, medians depend on interruptions.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare import rows
-from compare.runner import BOUND_THREADS, attempt, fail, folder_of_results, last_line
+from compare.runner import BOUND_THREADS, attempt, fail, flag, folder_of_results, last_line
 
 TARGETS = ["kernels_bench", "peers"]
 # Regular expressions of kernels_bench's names, one per group that runs together.
@@ -253,11 +253,11 @@ def print_tables(folder: Path) -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--caches", default="cold,warm")
-    parser.add_argument("--milliseconds", type=float, default=100, help="per case")
-    parser.add_argument("--families", default=FAMILIES, help="regular expressions of kernels_bench's names, one per group")
+    flag(parser, "--rounds", 3, "number of alternating rounds")
+    flag(parser, "--threads", 2, "threads of each side")
+    flag(parser, "--caches", "cold,warm", "states of the caches")
+    flag(parser, "--milliseconds", 100.0, "time of each case in a round; at least one call")
+    flag(parser, "--families", FAMILIES, "regular expressions of kernels_bench's names, one per group")
 
 
 def cold_bytes(cache: str) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare import rows as texts
-from compare.runner import fail, output_of
+from compare.runner import fail, flag, output_of
 
 TARGETS = ["collective_perf"]
 PROGRAMS = {"all_reduce": "all_reduce_perf", "reduce_scatter": "reduce_scatter_perf", "all_gather": "all_gather_perf",
@@ -147,10 +147,10 @@ def misses(rows: list[LinkRow]) -> str:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=1, help="number of runs of the matrix; a row counts as in its quickest round")
-    parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks (default: 2,4,8)")
-    parser.add_argument("--links", default=";".join(LINKS), help=f"links as --link takes them, separated by ; (default: {';'.join(LINKS)})")
-    parser.add_argument("--collectives", default=",".join(PROGRAMS), help="(default: all)")
+    flag(parser, "--rounds", 1, "runs of the matrix; a row counts as in its quickest round")
+    flag(parser, "--ranks", "2,4,8", "numbers of ranks")
+    flag(parser, "--links", ";".join(LINKS), "links as --link takes them, separated by ;")
+    flag(parser, "--collectives", ",".join(PROGRAMS), "collectives")
 
 
 def run(flags: argparse.Namespace) -> None:

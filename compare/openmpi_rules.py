@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare.rows import markdown, records, size_text
-from compare.runner import output_of
+from compare.runner import flag, output_of
 
 TARGETS: list[str] = []
 
@@ -81,10 +81,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", type=Path, required=True, help="the table that tune wrote (its --output)")
     parser.add_argument("--rules", type=Path, required=True, help="the rules file that tune wrote")
     parser.add_argument("--ranks", type=int, required=True, help="number of ranks, one that tune has measured")
-    parser.add_argument("--factor", type=int, default=2, help="factor between tune's sizes, its -f (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of the three ways (default: %(default)s)")
-    parser.add_argument("--calls", type=int, default=50, help="timed calls per size and run (default: %(default)s)")
-    parser.add_argument("--mpirun", default=MPIRUN, help="launcher and its flags (default: %(default)s)")
+    flag(parser, "--factor", 2, "factor between tune's sizes, its -f")
+    flag(parser, "--rounds", 5, "rounds of own decision, rules and chosen algorithm")
+    flag(parser, "--calls", 50, "timed calls per size and run")
+    flag(parser, "--mpirun", MPIRUN, "launcher and its flags")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -21,6 +21,11 @@ def fail(text: str) -> None:
     raise SystemExit(f"compare: {text}")
 
 
+def flag(parser: argparse.ArgumentParser, name: str, default: str | int | float, what: str) -> None:
+    """A flag with a default, of the default's type."""
+    parser.add_argument(name, type=type(default), default=default, help=f"{what} (default: {str(default).replace('%', '%%')})")
+
+
 def last_line(text: str) -> str:
     """Returns a compiler's first error, else a program's last line."""
     lines = text.strip().splitlines() or ["no output"]
@@ -98,7 +103,7 @@ def run_in_torch(name: str, words: list[str]) -> None:
 def run(name: str, words: list[str]) -> int:
     if name in IN_TORCH and not {"-h", "--help"} & set(words):
         run_in_torch(name, words)
-    study = importlib.import_module(f"compare.{name}") if name != "hosts" else importlib.import_module("compare.collectives").Hosts
+    study = importlib.import_module(f"compare.{name}")
     parser = argparse.ArgumentParser(prog=f"python3 -m compare {name}", description=study.__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build/release", help="build folder (default: build/release)")

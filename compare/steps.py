@@ -16,7 +16,7 @@ import statistics
 from pathlib import Path
 
 from compare.rows import records
-from compare.runner import fail, output_of
+from compare.runner import fail, flag, output_of
 
 TARGETS = ["programs"]
 # Every way of splitting a step that fits 2 to 4 ranks, at the same work for all: 16 sequences per step.
@@ -57,12 +57,12 @@ def calibrate(args: argparse.Namespace, dtype: str, layouts: list[str]) -> Path:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default="micro")
-    parser.add_argument("--dtypes", default="f32,bf16")
-    parser.add_argument("--layouts", default=";".join(LAYOUTS))
-    parser.add_argument("--gemm", default="packed", help="implementation of products, the same in all programs")
-    parser.add_argument("--seconds", type=float, default=150, help="time for the kernels of a dtype, in seconds")
-    parser.add_argument("--steps", type=int, default=12)
+    flag(parser, "--model", "micro", "model of all steps")
+    flag(parser, "--dtypes", "f32,bf16", "dtypes of weights and activations")
+    flag(parser, "--layouts", ";".join(LAYOUTS), "layouts, separated by ;")
+    flag(parser, "--gemm", "packed", "implementation of products, the same in all programs")
+    flag(parser, "--seconds", 150.0, "time for the kernels of a dtype, in seconds")
+    flag(parser, "--steps", 12, "training steps of a run")
 
 
 def run(args: argparse.Namespace) -> None:

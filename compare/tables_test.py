@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare import __main__ as program
-from compare import collectives, gemm, kernels, runner, trainer
+from compare import collectives, gemm, hosts, kernels, runner, trainer
 from compare.kernels import read_records
 from compare.collectives import Key
 
@@ -184,7 +184,7 @@ def test_what_the_library_cannot_multiply_stays_ours() -> None:
     assert gemm.table(own, {}) == [["  a", "100", "-", "-"]]
 
 
-# ---- compare/collectives.py, compare/runner.py
+# ---- compare/collectives.py, compare/hosts.py, compare/runner.py
 
 def test_the_fastest_peer_is_compared_with_what_auto_chose() -> None:
     times = {Key("lockstep auto ring", 2, 1 << 20): 100.0, Key("lockstep two_shot", 2, 1 << 20): 80.0, Key("openmpi ring", 2, 1 << 20): 250.0,
@@ -194,7 +194,7 @@ def test_the_fastest_peer_is_compared_with_what_auto_chose() -> None:
 
 
 def test_hosts_are_compared_with_the_wire(capsys: pytest.CaptureFixture[str]) -> None:
-    collectives.print_hosts({Key("lockstep ring", 4, 1 << 24): 250e3, Key("openmpi ring", 4, 1 << 24): 300e3}, 4, 118.0)
+    hosts.print_hosts({Key("lockstep ring", 4, 1 << 24): 250e3, Key("openmpi ring", 4, 1 << 24): 300e3}, 4, 118.0)
     assert "1.20" in (last := capsys.readouterr().out.splitlines()[-1]) and last.endswith("85.3 %       80.5 %")
 
 

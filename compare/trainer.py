@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from compare import rows
-from compare.runner import BOUND_THREADS, fail, folder_of_results, last_line, python_with_torch
+from compare.runner import BOUND_THREADS, fail, flag, folder_of_results, last_line, python_with_torch
 
 TARGETS = ["mini_train"]
 # Flags of a model by the name of its case, and its steps.
@@ -92,11 +92,11 @@ def table(folder: Path) -> str:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3)
+    flag(parser, "--rounds", 3, "number of alternating rounds")
     parser.add_argument("--steps", type=int, help="of a run (default: 12 of case a, 6 of case b)")
-    parser.add_argument("--cases", default="a,b")
-    parser.add_argument("--dtypes", default="f32,bf16")
-    parser.add_argument("--gemm", default="probe", help="mini_train's --gemm")
+    flag(parser, "--cases", "a,b", "models: a of 4 layers and 256 columns, b of GPT-2 124M")
+    flag(parser, "--dtypes", "f32,bf16", "dtypes of weights and activations")
+    flag(parser, "--gemm", "probe", "mini_train's --gemm")
 
 
 class Round:

@@ -81,15 +81,15 @@ struct OptionText {
   double number_from(double min, double max = std::numeric_limits<double>::max()) const;  // min is allowed
   bool yes_or_no() const;                                                                 // yes or 1, no or 0
   std::int64_t size_bytes() const;
-  // Index of the text among these names; `what` is wrong if it is none of them.
-  std::size_t index_in(std::span<const std::string_view> names, const char* what = "not known") const;
+  // Index of the text among these names; `what` is wrong if it is none.
+  std::size_t index_in(std::span<const std::string_view> known, const char* what = "not known") const;
   template <class Names>
-  std::size_t index_of(const Names& names) const {
-    return index_in(std::vector<std::string_view>(std::begin(names), std::end(names)));
+  std::size_t index_of(const Names& known) const {
+    return index_in(std::vector<std::string_view>(std::begin(known), std::end(known)));
   }
   template <class Names>
-  const std::string& one_of(const Names& names) const {
-    index_of(names);
+  const std::string& one_of(const Names& known) const {
+    index_of(known);
     return text;
   }
 

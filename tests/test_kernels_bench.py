@@ -94,7 +94,7 @@ def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_beside_copies(bench:
 
 @pytest.mark.parametrize("words, told", [
     (("--model", "nano", "--layout", "tp=3"), "--layout tp=3: tp is 3, and heads is 4; allowed: 1 2 4"),
-    (("--layout", "tp=2"), "--layout without --model; allowed: with --model"),
+    (("--layout", "tp=2"), "--layout requires --model"),
     (("--threads", "1", "--copies", "4096"), "--copies 4096"),
 ])
 def test_layouts_and_copies_that_cannot_be_are_refused(bench: str, words: tuple[str, ...], told: str) -> None:

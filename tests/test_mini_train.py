@@ -41,6 +41,8 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
 
 
 @pytest.mark.parametrize("words", [
+    "--pp 4 --schedule bpipe",
+    "--cp 2 --cp-way colossal",
     "--pp 2 --schedule terapipe --slices 4",
     "--pp 2 --schedule seq1f1b --slices 7:5:4",
     "--pp 2 --schedule seq1f1b_i --chunks 2 --slices 2 --recompute selective",
@@ -48,7 +50,7 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
 def test_moved_work_trains_and_writes_as_one_rank_does(programs: Programs, words: str) -> None:
     more = ("--layers", "4", "--sample", "12", "--prompt", "the cat", "--temperature", "0")
     one, other = (mini_train(programs, *more, *layout.split())
-                  for layout in ("--microbatches 1", f"{words} --batch 1 --microbatches 4"))
+                  for layout in ("--microbatches 1", f"{words} --microbatch-size 1 --microbatches 4"))
     assert losses_of(other) == pytest.approx(losses_of(one), rel=1e-4)
     assert other.stdout.split("the cat")[1:] == one.stdout.split("the cat")[1:] != []
 
@@ -191,7 +193,7 @@ def test_batch_counts_the_sequences_of_an_optimizer_step(programs: Programs) -> 
     (["--graph"], "--graph needs --device cuda"),
     (["--graph", "--device", "cuda", "--pp", "2"], "--graph together with --pp 2: stages exchange messages through the host"),
     (["--transport", "tcp"], "--transport tcp: not known; allowed: local mpi nccl"),
-    (["--length", "99999"], "--length 99999 is out of range; allowed: 1 to"),
+    (["--length", "99999"], "--length 99999: out of range; allowed: 1 to"),
     (["--data", "/nonexistent"], "/nonexistent"),
     (["--data", "/dev/null"], "/dev/null"),
     (["--microbatch-size", "10000000"], "--microbatch-size 10000000: out of range"),

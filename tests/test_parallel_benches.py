@@ -213,7 +213,7 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("zero_bench", ["--zero", "4"], "--zero"),
     ("zero_bench", ["--dtype", "f32", "--grad-dtype", "bf16"], "--grad-dtype"),
     ("zero_bench", ["--dtype", "int8"], "not known"),
-    ("zero_bench", ["--length", "100000"], "--length 100000 is out of range"),
+    ("zero_bench", ["--length", "100000"], "--length 100000: out of range; allowed: 1 to 256"),
     ("zero_bench", ["--colour"], "--colour"),
     ("zero_bench", ["--dp", "4", "--shard-ranks", "3"], "layout: shard_ranks is 3, and dp x cp is 4; allowed: 1 2 4"),
     ("zero_bench", ["--shard-ranks", "1"], "--shard-ranks 1 shards nothing"),

@@ -18,7 +18,7 @@ using Phases = std::map<std::uint32_t, std::vector<ContextPhase>>;
 constexpr std::int32_t kQueries = 0;
 constexpr std::int32_t kKeys = 1;
 constexpr std::int32_t kOutputs = 2;
-constexpr std::int32_t kSums = 3;
+constexpr std::int32_t kSums = 3;        // colossal: scores
 constexpr std::int32_t kOwnOutputs = 4;  // the rank's own tokens, while kOutputs are of its own heads
 constexpr std::int32_t kFirstOther = 5;
 
@@ -65,6 +65,11 @@ class Play {
     touch(outputs);
   }
 
+  // Bytes of the scores of all heads and own queries with this many keys.
+  std::int64_t score_bytes(std::int64_t keys) const {
+    return static_cast<std::int64_t>(core::size_of(layer_.dtype)) * layer_.rows() * layer_.heads * keys;
+  }
+
   const ContextLayer& layer_;
   const ContextSides sides_;
 
@@ -76,7 +81,7 @@ class Play {
       case kKeys:
         return layer_.bytes(Array::keys);
       case kSums:
-        return layer_.bytes(Array::sums);
+        return layer_.shape.way == ContextWay::colossal ? score_bytes(layer_.length) : layer_.bytes(Array::sums);
       default:
         return layer_.bytes(Array::outputs);
     }
@@ -89,7 +94,7 @@ class Play {
 };
 
 // Forms in which ranks keep their tokens.
-class BlockPlay final : public Play {
+class BlockPlay : public Play {
  public:
   using Play::Play;
 
@@ -115,7 +120,7 @@ class BlockPlay final : public Play {
     }
   }
 
- private:
+ protected:
   using Key = std::pair<Array, std::int32_t>;  // with its owner
   Key own(Array array) const { return {array, layer_.rank}; }
   static constexpr std::pair kAllKeys{Array::keys, kWholeSequence};
@@ -187,7 +192,8 @@ class BlockPlay final : public Play {
   }
 
   void core(std::int32_t turn) {
-    piece(Kind::core, side(), static_cast<std::uint16_t>(turn));
+    turn_ = turn;
+    piece(kind_of(turn_at(turn).blocks), side(), static_cast<std::uint16_t>(turn));
     give_up(ContextMoment::blocks_begin, turn);
     if (gathered_ >= 0) {
       phase();
@@ -218,7 +224,7 @@ class BlockPlay final : public Play {
     return part_bytes(Array::queries, shape.batch * shape.queries * shape.row());
   }
 
-  void forward_block(const ContextBlock& block) {
+  virtual void forward_block(const ContextBlock& block) {
     const kernels::AttentionShape shape = call_shape(layer_, block);
     const Key outputs{Array::outputs, block.queries_of};
     if (held_.count(outputs) == 0) {
@@ -234,7 +240,7 @@ class BlockPlay final : public Play {
     if (block.merges_queries || !rows_of(layer_, block).has_all_queries()) make(sums_of(shape));
   }
 
-  void backward_block(const ContextBlock& block) {
+  virtual void backward_block(const ContextBlock& block) {
     const kernels::AttentionShape shape = call_shape(layer_, block);
     for (const Key& key : {Key{Array::d_queries, block.queries_of}, Key{Array::d_keys, block.keys_of}}) {
       const std::int64_t owners = key.second == kWholeSequence ? layer_.shape.ranks : 1;
@@ -254,10 +260,74 @@ class BlockPlay final : public Play {
     }
   }
 
-  bool backward_ = false;
   std::map<Key, std::int32_t> held_;
+  std::int32_t turn_ = 0;
+
+ private:
+  static Kind kind_of(const std::vector<ContextBlock>& blocks) {
+    if (blocks.empty() || blocks.front().work == ContextWork::attention) return Kind::core;
+    return blocks.front().work == ContextWork::scores ? Kind::scores : Kind::values;
+  }
+
+  bool backward_ = false;
   std::map<std::int32_t, std::map<Key, std::int32_t>> arrived_;  // by turn
   std::int32_t gathered_ = -1;                                   // gathered keys in rank order, or their gradients
+};
+
+// Ranks keep their tokens, and scores are in memory.
+class ScorePlay final : public BlockPlay {
+ public:
+  using BlockPlay::BlockPlay;
+
+  void backward() override {
+    piece(Kind::projection, Side::input_gradient);
+    d_outputs_ = make(Array::d_outputs);
+    held_.clear();
+    run(true);
+    piece(Kind::split_heads, Side::input_gradient);
+    for (const std::int32_t own_one : {kQueries, kKeys, kOutputs}) touch(own_one);
+    for (const Array array : {Array::d_queries, Array::d_keys_only, Array::d_values_only}) touch(held_.at(own(array)));
+  }
+
+ private:
+  std::int32_t ranks() const { return layer_.shape.ranks; }
+  std::int32_t make_block() { return make(score_bytes(layer_.tokens())); }
+  void add_to(const Key& key) { held_.try_emplace(key, make(key.first)); }  // a later term is freed
+
+  void forward_block(const ContextBlock& block) override {
+    if (block.work == ContextWork::scores) {
+      if (turn_ == 0) make_own(kSums);
+      make_block();
+      if (turn_ + 1 == ranks() && layer_.shape.causal) make(score_bytes(layer_.length) / layer_.heads / layer_.batch);
+      return;
+    }
+    make_block();
+    add_to(own(Array::outputs));
+    if (turn_ + 1 != 2 * ranks()) return;
+    phase();
+    make_own(kOutputs);
+    touch(held_.at(own(Array::outputs)));
+  }
+
+  void backward_block(const ContextBlock& block) override {
+    if (block.work == ContextWork::values) {
+      if (turn_ + 1 == 2 * ranks()) d_scores_ = make(score_bytes(layer_.length));
+      make_block();
+      add_to({Array::d_values_only, block.keys_of});
+      touch(d_outputs_);
+      touch(kSums);
+      return;
+    }
+    const std::int32_t d_block = make_block();
+    add_to(own(Array::d_queries));
+    phase();
+    add_to({Array::d_keys_only, block.keys_of});
+    touch(d_block);
+    touch(d_scores_);
+  }
+
+  std::int32_t d_outputs_ = -1;
+  std::int32_t d_scores_ = -1;
 };
 
 // Ranks exchange their tokens for their heads and back.
@@ -325,8 +395,6 @@ class HeadPlay final : public Play {
 }  // namespace
 
 ContextMemory::ContextMemory(const ContextLayer& layer) {
-  LOCKSTEP_CHECK(layer.shape.way != ContextWay::colossal,
-                 "a form of context parallelism that keeps no scores in memory");
   const auto play = [&](Play&& way) {
     way.forward();
     way.backward();
@@ -334,6 +402,8 @@ ContextMemory::ContextMemory(const ContextLayer& layer) {
   };
   if (layer.shape.way == ContextWay::ulysses) {
     play(HeadPlay(layer));
+  } else if (layer.shape.way == ContextWay::colossal) {
+    play(ScorePlay(layer));
   } else {
     play(BlockPlay(layer));
   }

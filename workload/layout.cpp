@@ -22,6 +22,11 @@ schedules::Schedule schedule_of(const Layout& layout) {
   return schedules::make_schedule(layout.schedule, shape_of(layout));
 }
 
+bool evicts_activations(const Layout& layout) {
+  return layout.own_schedule == nullptr ? schedules::entry_named(layout.schedule).evicts
+                                        : evicts_activations(*layout.own_schedule);
+}
+
 schedules::Versions versions_of(const Layout& layout) {
   if (layout.own_schedule != nullptr) return schedules::Versions::one;
   return schedules::entry_named(layout.schedule).versions;

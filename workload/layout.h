@@ -20,6 +20,10 @@
 #include "workload/memory_kinds.h"
 #include "workload/model.h"
 
+namespace lockstep::core {
+struct OptionText;
+}
+
 namespace lockstep::workload {
 
 enum class Recompute : std::uint8_t {
@@ -127,6 +131,8 @@ struct Layout {
 Layout parse_layout(std::string_view text);
 // The same with `base` instead of the defaults.
 Layout parse_layout_over(const Layout& base, std::string_view text);
+// Sets a field of that name; a refusal has the name that `value` bears.
+void set_field(Layout& layout, std::string_view field, const core::OptionText& value);
 std::vector<std::string> layout_fields();
 // The text that makes this layout: all fields that differ from the defaults, and always tp, pp, dp and batch.
 std::string text_of(const Layout& layout);
@@ -149,6 +155,8 @@ inline std::int64_t words_per_rank(const Model& model, const Layout& layout) {
 schedules::PipelineShape shape_of(const Layout& layout);
 // The schedule that the layout names, or the user's own.
 schedules::Schedule schedule_of(const Layout& layout);
+// True if its schedule moves kept activations to other ranks.
+bool evicts_activations(const Layout& layout);
 // Number of versions of the weights that its schedule trains on; 1 for a user's own schedule.
 schedules::Versions versions_of(const Layout& layout);
 // Stages of one pipe; some schedules have a fixed number per rank (ZB-V has two), which only their lists show.

@@ -417,11 +417,13 @@ TEST(Rules, WhatTheTrainerDoesNotHaveIsRefused) {
       refusal("mixtral-8x7b", "tp=2,sp=yes").find("does not have experts on tensor-parallel ranks; allowed: tp=1"),
       std::string::npos);
   EXPECT_NE(refusal("gpt3-125m", "tp=1").find("models without dropout"), std::string::npos);
-  EXPECT_NE(refusal("nano", "cp=2,cp_way=colossal,flash=no").find("allowed: cp_way=ring"), std::string::npos);
+  EXPECT_NE(refusal("llama-nano,kv_heads=2", "cp=2,cp_way=colossal,flash=no").find("allowed: cp_way=ring"),
+            std::string::npos);
   EXPECT_NE(refusal("nano", "flash=no").find("allowed: flash=yes"), std::string::npos);
   EXPECT_EQ(refusal("nano", "pp=2,microbatches=2,schedule=pipedream_2bw"), "");
   EXPECT_NE(refusal("nano", "pp=2,schedule=pipedream").find("old weights"), std::string::npos);
-  EXPECT_NE(refusal("nano", "pp=2,schedule=bpipe,microbatches=4").find("not trained"), std::string::npos);
+  EXPECT_NE(refusal("nano", "pp=2,schedule=bpipe,microbatches=4").find("pp of at least 4"), std::string::npos);
+  EXPECT_NE(refusal("nano", "pp=2,schedule=terapipe,microbatches=4").find("slices of at least 2"), std::string::npos);
   // Features that the trainer lacks come before what makes the layout illegal.
   EXPECT_NE(refusal("nano", "tp=3,flash=no").find("allowed: flash=yes"), std::string::npos);
   EXPECT_EQ(refusal("nano", "tp=3").rfind("layout: tp is 3, and heads is 4; allowed: 1 2 4", 0), 0U);

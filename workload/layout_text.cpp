@@ -348,7 +348,7 @@ const std::array kFields{
                 [](const Layout& l) { return text_of(l.flash); }},
     LayoutField{{"bucket_mb", "size of gradient buckets in 2^20 bytes, 0 for one bucket; 25",
                  [](Given& g, const OptionText& v) {
-                   g.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0) * kMiB);
+                   g.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * kMiB);
                  }},
                 [](const Layout& l) { return text_of(static_cast<double>(l.bucket_cap_bytes) / kMiB); }},
     LayoutField{{"overlap_grads", "gradients are reduced during the backward: yes no; yes",
@@ -429,6 +429,19 @@ std::int32_t microbatches_of(const Given& given) {
   return static_cast<std::int32_t>(given.batch / each);
 }
 
+Layout layout_of(Given given) {
+  Layout& layout = given.layout;
+  if (layout.has_grid() && layout.tp == 1) layout.tp = layout.grid.ranks();
+  const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;
+  if (ranks > kMostRanks) {
+    throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +
+                            text_of(kMostRanks));
+  }
+  if (!given.order.empty()) check_left_out(layout, given.order);
+  layout.microbatches = microbatches_of(given);
+  return std::move(layout);
+}
+
 }  // namespace
 
 Layout parse_layout(std::string_view text) {
@@ -440,16 +453,16 @@ Layout parse_layout_over(const Layout& base, std::string_view text) {
   for (const LayoutField& row : kFields) table.push_back(row.field);
   Given given{.layout = base};
   core::read_fields<Given>(given, "layout", core::split(text, ','), table);
-  Layout& layout = given.layout;
-  if (layout.has_grid() && layout.tp == 1) layout.tp = layout.grid.ranks();
-  const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;
-  if (ranks > kMostRanks) {
-    throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +
-                            text_of(kMostRanks));
-  }
-  if (!given.order.empty()) check_left_out(layout, given.order);
-  layout.microbatches = microbatches_of(given);
-  return layout;
+  return layout_of(std::move(given));
+}
+
+void set_field(Layout& layout, std::string_view field, const OptionText& value) {
+  const auto* const row =
+      std::find_if(kFields.begin(), kFields.end(), [&](const LayoutField& known) { return known.field.name == field; });
+  LOCKSTEP_CHECK(row != kFields.end(), "a field of layouts");
+  Given given{.layout = layout};
+  row->field.read(given, value);
+  layout = layout_of(std::move(given));
 }
 
 std::vector<std::string> layout_fields() {

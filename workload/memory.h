@@ -76,11 +76,10 @@ using ContextPhase = std::vector<ContextTouch>;
 
 class ContextMemory {
  public:
-  // For forms that keep no scores in memory.
   explicit ContextMemory(const ContextLayer& layer);
 
-  // Phases of split_heads, exchange_context, core, merge_context and projection; the projection's forward frees tensors
-  // that need not be kept, and its gradients begin the backward.
+  // Phases of split_heads, exchange_context, core (or scores and values), merge_context and projection; the
+  // projection's forward frees tensors that need not be kept, and its gradients begin the backward.
   const std::vector<ContextPhase>& phases(PieceName piece) const;
 
  private:
@@ -104,9 +103,19 @@ constexpr std::int64_t step_numbers(std::int64_t updates) {
 // `plans`: of each stage (plans_of). `step`: of all ranks (unfolded). Without the state of compressed all-reduces.
 HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                        const schedules::Step& step, std::int32_t rank);
-// Bytes that each task of a rank copies to or from the device (OFFLOAD and LOAD of activations; otherwise 0), from the
-// same arguments.
+// Bytes that each task of a rank moves to or from the device (OFFLOAD and LOAD of activations, EVICT and FETCH, HOLD
+// and YIELD; otherwise 0), from the same arguments.
 std::vector<std::int64_t> copied_bytes(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                                        const schedules::Step& step, std::int32_t rank);
+
+// Slots for what OFFLOADs move and what HOLDs receive, in a buffer of the host or of this rank, in the order of tasks.
+// A slot is free again once a LOAD or YIELD has moved its contents back, so the buffer has the size of the most bytes
+// that are in it at once.
+struct CopySlots {
+  std::vector<CopySlot> of_task;  // empty for other tasks
+  std::int64_t room_bytes = 0;
+};
+// `bytes` of each task (copied_bytes).
+CopySlots slots_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes);
 
 }  // namespace lockstep::workload

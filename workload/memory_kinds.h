@@ -112,6 +112,12 @@ struct OffloadStaging {
   std::int64_t room_bytes() const { return bytes_of(piece_elems) + kAlign; }
 };
 
+// Place of a copy among others in one buffer, whose sizes are rounded up to whole blocks.
+struct CopySlot {
+  std::int64_t offset = 0;  // a multiple of OffloadStaging::kAlign
+  std::int64_t bytes = 0;
+};
+
 // Bytes per parameter of the optimizer's states (0 to 2 of them) and of the master weights, which exist if weights are
 // 16 bits: all are f32.
 inline std::int64_t optimizer_elem_bytes(kernels::OptimizerKind optimizer, core::DType compute) {

@@ -274,6 +274,8 @@ class PieceTouches : private TouchList {
         return use(T::qkv);
       case Kind::exchange_context:
       case Kind::merge_context:
+      case Kind::scores:
+      case Kind::values:
         return;
       case Kind::core:
         if (context_ != nullptr) return;
@@ -381,6 +383,8 @@ class PieceTouches : private TouchList {
         return make(T::d_qkv);
       case Kind::exchange_context:
       case Kind::merge_context:
+      case Kind::scores:
+      case Kind::values:
         return;
       case Kind::core:
         if (context_ != nullptr) return;

@@ -294,8 +294,7 @@ std::string slice_conflict(const Model& model, const Layout& layout) {
 // Activations are moved to one location only.
 std::string evicting_conflict(const Layout& layout) {
   if (layout.offload.activations == Offload::none) return "";
-  const bool evicts = layout.own_schedule == nullptr ? schedules::entry_named(layout.schedule).evicts
-                                                     : evicts_activations(*layout.own_schedule);
+  const bool evicts = evicts_activations(layout);
   if (!evicts && layout.slices == 1) return "";
   return "offload is " + text_of(layout.offload) + ", and " +
          (evicts ? "the schedule moves activations to other ranks" : "slices is " + number(layout.slices)) +
@@ -334,13 +333,24 @@ std::string lacks_for_experts(bool needed, const Model& model, const std::string
   return lacks(model.experts > 0 && needed, what, allowed);
 }
 
-// Activations kept by context-parallel attention and by mixtures cannot be offloaded.
-std::string lacks_offload(const Model& model, const Layout& layout) {
-  if (layout.offload.activations == Offload::none || layout.recompute == Recompute::full) return "";
+// Activations kept by context-parallel attention and by mixtures can neither be offloaded nor evicted.
+std::string lacks_moves(const Model& model, const Layout& layout) {
+  const bool evicts = evicts_activations(layout);
+  const std::string moves = evicts ? "schedule=" + layout.schedule : "offload=" + text_of(layout.offload);
+  if (evicts && layout.offload.gradients != Offload::none) {
+    return lacks(true, moves + ", which evicts activations, together with offloaded gradients",
+                 "gradients on the device");
+  }
+  const bool stay = !evicts && layout.offload.activations == Offload::none;
+  if (stay || layout.recompute == Recompute::full) return "";
   return lacks(model.experts > 0 || layout.cp > 1,
-               "offload=" + text_of(layout.offload) + " of activations of " +
-                   (model.experts > 0 ? "experts" : "context-parallel ranks") + " that are not recomputed",
+               moves + " of activations of " + (model.experts > 0 ? "experts" : "context-parallel ranks") +
+                   " that are not recomputed",
                "recompute=full, or activations on the device");
+}
+
+bool keeps_scores_of_ranks(const Layout& layout) {
+  return layout.cp > 1 && layout.cp_way == ContextWay::colossal;
 }
 
 // Limits of schedules that train on old weights.
@@ -360,12 +370,6 @@ std::string lacks_old_weights(const Model& model, const Layout& layout) {
                    with(sums && model.experts > 0, "experts=" + number(model.experts), "experts=0"),
                    with(sums && layout.sequence_parallel, "sp=yes", "sp=no"),
                    with(sums && layout.compute == core::DType::f16, "dtype=f16", "dtype=f32 bf16")});
-}
-
-std::string untrainable_text(std::string_view name, bool evicts) {
-  if (!evicts) return "";
-  return "the schedule " + std::string(name) +
-         " keeps activations on other ranks, which is simulated and emulated, not trained; allowed: such as 1f1b";
 }
 
 enum class Concern : std::uint8_t {
@@ -423,7 +427,7 @@ constexpr std::array kRules{
                [](const Model& m, const Layout& l) {
                  return lacks_for_experts(l.shard_ranks > 0, m, "experts whose shards have replicas", "shard_ranks=0");
                }},
-    LayoutRule{kTraining, lacks_offload},
+    LayoutRule{kTraining, lacks_moves},
     LayoutRule{kTraining,
                [](const Model&, const Layout& l) {
                  return lacks(l.has_grid(), "tensor-parallel ranks in two or three dimensions", "tp_grid=none");
@@ -436,29 +440,26 @@ constexpr std::array kRules{
               "models without dropout, such as nano, gpt2-124m, llama-nano or hidden=256,layers=4,heads=4,dropout=no");
         }},
     LayoutRule{kTraining,
-               [](const Model&, const Layout& l) {
-                 return lacks(l.cp > 1 && l.cp_way == ContextWay::colossal, "cp_way=colossal, which has no causal mask",
+               [](const Model& m, const Layout& l) {
+                 return lacks(keeps_scores_of_ranks(l) && m.kv_heads < m.heads,
+                              "cp_way=colossal with fewer heads of keys than of queries",
                               "cp_way=ring zigzag allgather ulysses lightseq");
                }},
-    LayoutRule{
-        kTraining,
-        [](const Model&, const Layout& l) { return lacks(!l.flash, "attention that keeps its scores", "flash=yes"); }},
-    LayoutRule{
-        kTraining,
-        [](const Model&, const Layout& l) { return lacks(l.scatter_gather, "scatter_gather", "scatter_gather=no"); }},
+    LayoutRule{kTraining,
+               [](const Model&, const Layout& l) {
+                 return lacks(!l.flash && !keeps_scores_of_ranks(l), "attention that keeps its scores",
+                              "flash=yes, or cp_way=colossal");
+               }},
     // Losses that balance experts are means over a microbatch.
     LayoutRule{kTraining,
                [](const Model& m, const Layout& l) {
                  return lacks_for_experts(l.slices > 1, m, "experts with slices of tokens", "slices=1");
                }},
-    LayoutRule{kTraining, lacks_old_weights},
-    LayoutRule{kTraining,
-               [](const Model&, const Layout& l) {
-                 const std::string why = l.own_schedule ? untrainable(*l.own_schedule)
-                                                        : untrainable(schedules::entry_named(l.schedule), l.slices);
-                 return why.empty() ? "" : "layout: " + why;
-               }},
-    LayoutRule{kStep, tensor_conflict}, LayoutRule{kStep, sequence_conflict}, LayoutRule{kStep, expert_conflict},
+    LayoutRule{
+        kTraining,
+        [](const Model&, const Layout& l) { return lacks(l.scatter_gather, "scatter_gather", "scatter_gather=no"); }},
+    LayoutRule{kTraining, lacks_old_weights}, LayoutRule{kStep, tensor_conflict}, LayoutRule{kStep, sequence_conflict},
+    LayoutRule{kStep, expert_conflict},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return shard_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return secondary_conflict(l); }},
     LayoutRule{kStep, [](const Model&, const Layout& l) { return near_conflict(l); }},
@@ -484,16 +485,16 @@ std::string first_broken(Concern concern, const Model& model, const Layout& layo
 
 }  // namespace
 
-std::string untrainable(const schedules::Schedule& schedule) {
-  return untrainable_text(schedule.name, evicts_activations(schedule));
-}
-
-std::string untrainable(const schedules::CatalogueEntry& entry, std::int32_t slices) {
-  if (entry.takes_slices && slices == 1) {
-    return "the schedule " + std::string(entry.name) +
-           " cuts sequences into slices, and slices is 1; allowed: slices of at least 2";
+std::string untrainable(const schedules::CatalogueEntry& entry, const schedules::Schedule& schedule) {
+  if (entry.takes_slices && schedule.slices() == 1) {
+    return fmt::format("the schedule {} cuts sequences into slices, and slices is 1; allowed: slices of at least 2",
+                       entry.name);
   }
-  return untrainable_text(entry.name, entry.evicts);
+  if (!entry.evicts || evicts_activations(schedule)) return "";
+  return fmt::format(
+      "the schedule {} moves activations to other ranks, and {} ranks and {} microbatches need not; allowed: pp of at "
+      "least 4, and at least as many microbatches",
+      entry.name, schedule.num_ranks(), schedule.num_microbatches);
 }
 
 std::string why_invalid(const Model& model, const Layout& layout) {
@@ -502,7 +503,11 @@ std::string why_invalid(const Model& model, const Layout& layout) {
 
 std::string why_not_trained(const Model& model, const Layout& layout) {
   if (std::string why = first_broken(Concern::training, model, layout); !why.empty()) return why;
-  const std::string why = why_invalid(model, layout);
+  std::string why = why_invalid(model, layout);
+  const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
+  if (why.empty() && !layout.own_schedule && (entry.takes_slices || entry.evicts)) {
+    why = untrainable(entry, schedule_of(layout));
+  }
   return why.empty() ? "" : "layout: " + why;
 }
 

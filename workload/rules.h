@@ -17,9 +17,8 @@ namespace lockstep::workload {
 // step.)
 std::string why_not_trained(const Model& model, const Layout& layout);
 
-// Returns why the trainer cannot run a valid schedule; empty if it can. A named schedule is refused whatever its shape
-// is: with one slice, or too few ranks to evict, it would be another schedule under that name.
-std::string untrainable(const schedules::Schedule& schedule);
-std::string untrainable(const schedules::CatalogueEntry& entry, std::int32_t slices);
+// Returns why the trainer refuses a valid schedule of that name; empty if it does not. With one slice, or too few ranks
+// to evict, it would be another schedule under that name.
+std::string untrainable(const schedules::CatalogueEntry& entry, const schedules::Schedule& schedule);
 
 }  // namespace lockstep::workload

@@ -48,19 +48,7 @@ struct StageState {
   std::map<std::int32_t, std::int32_t> version_of = {};  // [microbatch]
 };
 
-Layout with_slice_tokens(const Model& model, Layout layout) {
-  layout.slice_tokens = tokens_of_slices(model, layout);
-  return layout;
-}
-
-std::vector<Model> models_of_slices(const Model& model, const Layout& layout) {
-  std::vector<Model> models;
-  for (const std::int64_t tokens : tokens_of_slices(model, layout)) {
-    models.push_back(model);
-    models.back().sequence = tokens;
-  }
-  return models;
-}
+constexpr auto is_held = [](const Task& task) { return task.op == Op::hold; };
 
 class RankMemory {
  public:
@@ -79,9 +67,10 @@ class RankMemory {
     }
   }
 
-  HeldBytes held() {
+  // `others`: bytes of the room for what another rank evicts.
+  HeldBytes held(std::int64_t others) {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
-    return held_after(always(), all_events(bytes));
+    return held_after(always(others), all_events(bytes));
   }
   std::vector<std::int64_t> copied() {
     std::vector<std::int64_t> bytes(tasks_.tasks.size());
@@ -126,16 +115,16 @@ class RankMemory {
     return stage;
   }
 
-  BytesByKind always() const {
+  BytesByKind always(std::int64_t others) const {
     HeldBytes held;
+    held.change(MemoryKind::activations, others);
     for (const auto& [number, stage] : stages_) {
       const std::vector<bool> secondary = has_secondary(*stage.plan, layout_);
       for (std::size_t b = 0; b < stage.buckets.size(); ++b) {
-        if (!secondary[b]) continue;
-        held.change(MemoryKind::weights,
-                    bytes_of(layout_.compute, stage.buckets[b].flat.elems / layout_.secondary_ranks));
-      }
-      for (const BucketState& bucket : stage.buckets) {
+        const BucketState& bucket = stage.buckets[b];
+        if (secondary[b]) {
+          held.change(MemoryKind::weights, bytes_of(layout_.compute, bucket.flat.elems / layout_.secondary_ranks));
+        }
         const std::int64_t whole = bucket.flat.elems;
         const std::int64_t own = bucket.own.count();
         if (places_.parameters == Offload::none) {
@@ -156,17 +145,15 @@ class RankMemory {
         held.change(MemoryKind::buffers, bytes_of(core::DType::f64, counted_runs(stage)));
       }
     }
-    if (layout_.fp8_delayed) {  // as in trainer/model/part_run.h
-      for (const auto& [number, stage] : stages_) {
-        const std::int64_t numbers = kFp8LinearLayers * 3 * stage.plan->place.num_parts();
+    for (const auto& [number, stage] : stages_) {  // as in trainer/model/part_run.h
+      const std::int64_t parts = stage.plan->place.num_parts();
+      if (layout_.fp8_delayed) {
+        const std::int64_t numbers = kFp8LinearLayers * 3 * parts;
         const std::int64_t steps = layout_.fp8_history;
         held.change(MemoryKind::buffers, bytes_of(core::DType::f32, numbers * (2 * steps + 2)) +
                                              bytes_of(core::DType::f8e4m3, numbers * steps));
       }
-    }
-    for (const auto& [number, stage] : stages_) {  // as in trainer/model/part_run.h
-      const std::int64_t biases = model_.bias_rate > 0 ? model_.experts * stage.plan->place.num_parts() : 0;
-      held.change(MemoryKind::buffers, bytes_of(core::DType::f32, biases));
+      if (model_.bias_rate > 0) held.change(MemoryKind::buffers, bytes_of(core::DType::f32, model_.experts * parts));
     }
     const auto stages = static_cast<std::int64_t>(stages_.size());
     const std::int64_t updates = updates_every_microbatch(layout_) ? layout_.microbatches : 1;
@@ -226,7 +213,8 @@ class RankMemory {
   // ---- tasks
 
   void run(const Task& task, std::uint32_t index) {
-    if (copies_activations(task)) return events_.push_back({.copies = index});
+    if (copies_activations(task) || schedules::is_of_eviction(task.op)) return events_.push_back({.copies = index});
+    if (task.op >= Op::hold && task.op <= Op::yield) return;  // messages in the room for another rank
     switch (task.op) {
       case Op::recv_activations:
         return boundary(task, 0, TensorName::x, true);
@@ -344,7 +332,7 @@ class RankMemory {
       if (of_part != bucket.commits.end()) ++of_part->second;
       const std::int64_t wanted = (bucket.times_complete + 1) * layout_.slices;
       const bool complete = std::all_of(bucket.commits.begin(), bucket.commits.end(),
-                                        [&](const auto& part) { return part.second >= wanted; });
+                                        [&](const auto& counted) { return counted.second >= wanted; });
       if (!complete) continue;
       open(bucket);
       ++bucket.times_complete;
@@ -489,12 +477,22 @@ class RankMemory {
 
 HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                        const schedules::Step& step, std::int32_t rank) {
-  return RankMemory(model, layout, plans, step, rank).held();
+  const schedules::RankStep& tasks = step.of_rank[static_cast<std::size_t>(rank)];
+  const bool holds = std::any_of(tasks.tasks.begin(), tasks.tasks.end(), is_held);
+  const std::int64_t others =
+      holds ? slots_of_copies(tasks, copied_bytes(model, layout, plans, step, rank)).room_bytes : 0;
+  return RankMemory(model, layout, plans, step, rank).held(others);
 }
 
 std::vector<std::int64_t> copied_bytes(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                                        const schedules::Step& step, std::int32_t rank) {
-  return RankMemory(model, layout, plans, step, rank).copied();
+  std::vector<std::int64_t> bytes = RankMemory(model, layout, plans, step, rank).copied();
+  const std::vector<Task>& tasks = step.of_rank[static_cast<std::size_t>(rank)].tasks;
+  const auto held = std::find_if(tasks.begin(), tasks.end(), is_held);
+  if (held == tasks.end()) return bytes;
+  add_held(step.of_rank[static_cast<std::size_t>(held->peer)].tasks,
+           RankMemory(model, layout, plans, step, held->peer).copied(), tasks, bytes);
+  return bytes;
 }
 
 }  // namespace lockstep::workload

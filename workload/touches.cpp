@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -179,7 +180,7 @@ PartKey part_of(const Task& task) {
 // with_copies()
 class Copies {
  public:
-  Copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks) : events_(events) {
+  Copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks) : events_(events), tasks_(tasks) {
     for (std::size_t i = 0; i < events.size(); ++i) {
       const MemoryEvent& event = events[i];
       if (event.copies) copies_of_[part_of(tasks[*event.copies])].push_back(i);
@@ -192,8 +193,13 @@ class Copies {
   // The events with these touches inserted; fills in the bytes of each task.
   std::vector<MemoryEvent> put_in(std::vector<std::int64_t>& bytes) const {
     std::map<std::size_t, std::vector<Touch>> touches;  // by event
-    for (const auto& [part, copies] : copies_of_) {
-      for (std::size_t c = 0; c + 1 < copies.size(); c += 2) find(part, copies[c], copies[c + 1], touches);
+    for (const auto& [part, touches_of_part] : touches_of_) {
+      for (const std::int32_t copied : {std::get<2>(part), kAllParts}) {
+        const auto found = copies_of_.find({std::get<0>(part), std::get<1>(part), copied});
+        if (found == copies_of_.end()) continue;
+        const std::vector<std::size_t>& copies = found->second;
+        for (std::size_t c = 0; c + 1 < copies.size(); c += 2) find(touches_of_part, copies[c], copies[c + 1], touches);
+      }
     }
     std::vector<MemoryEvent> all;
     for (std::size_t i = 0; i < events_.size(); ++i) {
@@ -201,21 +207,23 @@ class Copies {
         all.push_back(events_[i]);
         continue;
       }
-      for (const Touch& touch : touches[i]) {
-        all.push_back({.touch = touch});
-        bytes[*events_[i].copies] += touch.bytes;
-      }
+      std::int64_t& moved = bytes[*events_[i].copies];
+      for (const Touch& touch : touches[i]) moved += touch.bytes;
+      const std::int64_t message = schedules::is_of_eviction(tasks_[*events_[i].copies].op) ? moved : 0;
+      all.push_back({.kind = MemoryKind::buffers, .bytes = message});
+      for (const Touch& touch : touches[i]) all.push_back({.touch = touch});
       all.push_back({.ends_phase = true});
+      all.push_back({.kind = MemoryKind::buffers, .bytes = -message});
     }
     return all;
   }
 
  private:
-  void find(const PartKey& part, std::size_t offload, std::size_t load,
+  using Places = std::map<TensorKey, std::vector<std::size_t>>;  // events that touch each tensor
+
+  void find(const Places& of_part, std::size_t offload, std::size_t load,
             std::map<std::size_t, std::vector<Touch>>& touches) const {
-    const auto of_part = touches_of_.find(part);
-    if (of_part == touches_of_.end()) return;
-    for (const auto& [key, places] : of_part->second) {
+    for (const auto& [key, places] : of_part) {
       const auto next = std::upper_bound(places.begin(), places.end(), offload);
       if (next == places.begin() || next == places.end() || events_[*next].touch->makes) continue;
       LOCKSTEP_CHECK(*next > load, "a tensor that is offloaded is used before it comes back");
@@ -226,15 +234,44 @@ class Copies {
     }
   }
 
+  static constexpr std::int32_t kAllParts = -1;  // EVICT and FETCH
+
   const std::vector<MemoryEvent>& events_;
-  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // OFFLOAD and LOAD alternately, by their events
-  std::map<PartKey, std::map<TensorKey, std::vector<std::size_t>>> touches_of_;
+  const std::vector<Task>& tasks_;
+  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // tasks off the device and back alternately, by their events
+  std::map<PartKey, Places> touches_of_;
 };
 
 }  // namespace
 
 Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes) {
   return {key, makes, kind_of(key.name), bytes_of(model, layout, key.name)};
+}
+
+void add_held(const std::vector<Task>& others, const std::vector<std::int64_t>& others_bytes,
+              const std::vector<Task>& tasks, std::vector<std::int64_t>& bytes) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> evicted;  // by stage and microbatch
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (others[i].op == schedules::Op::evict) evicted[{others[i].stage, others[i].microbatch}] = others_bytes[i];
+  }
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const bool is_held = tasks[i].op == schedules::Op::hold || tasks[i].op == schedules::Op::yield;
+    if (is_held) bytes[i] = evicted.at({tasks[i].stage, tasks[i].microbatch});
+  }
+}
+
+std::vector<Model> models_of_slices(const Model& model, const Layout& layout) {
+  std::vector<Model> models;
+  for (const std::int64_t tokens : tokens_of_slices(model, layout)) {
+    models.push_back(model);
+    models.back().sequence = tokens;
+  }
+  return models;
+}
+
+Layout with_slice_tokens(const Model& model, Layout layout) {
+  layout.slice_tokens = tokens_of_slices(model, layout);
+  return layout;
 }
 
 TouchList::TouchList(const Model& model, const Layout& layout, const schedules::Task& piece)
@@ -315,6 +352,38 @@ HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& 
 std::vector<MemoryEvent> with_copies(const std::vector<MemoryEvent>& events, const std::vector<Task>& tasks,
                                      std::vector<std::int64_t>& bytes) {
   return Copies(events, tasks).put_in(bytes);
+}
+
+CopySlots slots_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes) {
+  CopySlots slots{.of_task = std::vector<CopySlot>(rank.tasks.size())};
+  std::multimap<std::int64_t, std::int64_t> free;  // offsets by size
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, CopySlot> away;
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+    const Task& task = rank.tasks[i];
+    const bool ends = task.op == schedules::Op::yield || (task.op == schedules::Op::load && copies_activations(task));
+    const bool begins =
+        task.op == schedules::Op::hold || (task.op == schedules::Op::offload && copies_activations(task));
+    if ((!begins && !ends) || bytes[i] == 0) continue;
+    const std::int64_t size = OffloadStaging::whole_blocks(bytes[i]);
+    CopySlot& slot = slots.of_task[i];
+    const std::tuple part(task.stage, task.microbatch, task.part);
+    if (ends) {
+      slot = away.at(part);
+      away.erase(part);
+      free.emplace(size, slot.offset);
+      continue;
+    }
+    slot.bytes = bytes[i];
+    if (const auto found = free.find(size); found != free.end()) {
+      slot.offset = found->second;
+      free.erase(found);
+    } else {
+      slot.offset = std::exchange(slots.room_bytes, slots.room_bytes + size);
+    }
+    LOCKSTEP_CHECK(away.emplace(part, slot).second, "a part is moved away once");
+  }
+  LOCKSTEP_CHECK(away.empty(), "everything moved away comes back");
+  return slots;
 }
 
 }  // namespace lockstep::workload

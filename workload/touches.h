@@ -112,6 +112,15 @@ struct Touch {
 // Bytes of a tensor that is made or read, and their kind.
 Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
 
+// Fills in the bytes that a rank's HOLDs and YIELDs move: those of the EVICTs of the other rank, which moves
+// `others_bytes` with each of its tasks.
+void add_held(const std::vector<schedules::Task>& others, const std::vector<std::int64_t>& others_bytes,
+              const std::vector<schedules::Task>& tasks, std::vector<std::int64_t>& bytes);
+
+// The models whose sequences are each of a layout's slices, and the layout that names the tokens of each.
+std::vector<Model> models_of_slices(const Model& model, const Layout& layout);
+Layout with_slice_tokens(const Model& model, Layout layout);
+
 // A piece consists of phases: gradients that it adds to and tensors that it makes exist from the beginning of a phase;
 // tensors that are not touched again are freed at its end.
 struct Phase {
@@ -178,7 +187,8 @@ struct MemoryEvent {
 HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& events);
 
 // Finds what OFFLOAD and LOAD copy: the part's existing activations that are used after the LOAD. OFFLOAD frees them
-// and LOAD makes them again. Returns the events with these touches inserted; adds the bytes of each task to `bytes`.
+// and LOAD makes them again. So do EVICT and FETCH with all parts of a stage, as one message in a buffer. Returns the
+// events with these touches inserted; adds the bytes of each task to `bytes`.
 std::vector<MemoryEvent> with_copies(const std::vector<MemoryEvent>& events, const std::vector<schedules::Task>& tasks,
                                      std::vector<std::int64_t>& bytes);
 

@@ -54,7 +54,8 @@ const std::array kFlagsOfRun{
     Flag{"--cp", "2", "context-parallel ranks, a list",
          [](ContextFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 2, kMostRanks); }},
     Flag{"--fit", "",
-         "a model, as simulate takes it: also print the longest sequence of it whose training step fits, for each way",
+         "a model, as simulate takes it: also print the longest sequence for which a training step of the model fits, "
+         "for each way",
          [](ContextFlags& f, const FlagValue& v) {
            v.parsed_by(workload::parse_model);
            f.fit_model = v.text;

@@ -41,11 +41,10 @@ const std::array kFlagsOfLayer{
          [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
     Flag{"--skew", "1",
          "imbalance of the router, a list: rows of the most loaded expert over an even share; the others share the "
-         "rest; 0: that of a random router",
+         "rest; 0: a random router's",
          [](ExpertsFlags& f, const FlagValue& v) { f.skew = numbers_of(v, 1e3); }},
     Flag{"--loads", "",
-         "imbalance as a list of the experts' loads instead of --skew, such as those that mini_train prints of its "
-         "trained "
+         "imbalance as a list of the experts' loads instead of --skew, such as mini_train prints for its trained "
          "router",
          [](ExpertsFlags& f, const FlagValue& v) { f.loads = numbers_of(v, 1e12); }},
     Flag{"--tokens", "512", "tokens per rank",

@@ -95,8 +95,8 @@ void count(benchmark::State& state, const Bench& bench, const Instance& instance
   }
 }
 
-// Google Benchmark runs a trial's samples once. Those that a change of clocks spoils are taken anew behind it, so that
-// its own mean, which we do not record, is still of the first.
+// Google Benchmark runs a trial's samples once. Those that a change of clocks spoils are re-measured afterwards, so
+// that its own mean, which we do not record, is still of the first.
 void time_instance(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
   const std::int64_t calls = (state.max_iterations + kMostSamples - 1) / kMostSamples;
   Trial trial;

@@ -74,7 +74,7 @@ void check_together(const program::CommandLine& line, const BenchFlags& flags) {
     throw core::usage_error(std::string(of_cuda) + " with --device " + flags.device + "; allowed: with --device cuda");
   }
   if (flags.model.empty() && line.value("--layout")) {
-    throw core::usage_error("--layout without --model; allowed: with --model");
+    throw core::usage_error("--layout requires --model");
   }
 }
 
@@ -118,7 +118,7 @@ const std::array kFlags{
          [](BenchFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
     Flag{"--check", "1", "0: do not compare results with their references",
          [](BenchFlags& f, const FlagValue& v) { f.check = v.yes_or_no(); }},
-    Flag{"--ceilings", "1", "0: do not measure the machine's peaks; results are then not given as shares of them",
+    Flag{"--ceilings", "1", "0: do not measure the machine's peaks; results are then not given as shares of the peaks",
          [](BenchFlags& f, const FlagValue& v) { f.ceilings = v.yes_or_no(); }},
     Flag{"--seed", "1", "seed of the operands' values",
          [](BenchFlags& f, const FlagValue& v) { f.seed = static_cast<std::uint64_t>(v.integer(0, kMostSeed)); }},

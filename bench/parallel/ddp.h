@@ -26,24 +26,14 @@ using Link = std::optional<transports::LinkSpec>;  // none: as fast as this mach
 
 struct DdpFlags {
   StepFlags step;
-  std::vector<double> bucket_caps_mb{25};  // MiB; 0: one bucket
   std::vector<Link> links{std::nullopt};
-  std::vector<workload::Compression> compressions{{}};
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 DdpFlags parse_ddp_flags(int argc, const char* const* argv);
 
-// One row of the table.
-struct DdpCase {
-  int replicas = 2;
-  double bucket_cap_mb = 25;
-  Link link = {};
-  workload::Compression compression = {};
-};
-std::vector<DdpCase> ddp_cases(const DdpFlags& flags);
-trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one);  // checked
-bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one);            // more kernel threads than cores
+// The rows of the table: checked options, with the link of each.
+std::vector<trainer::TrainOptions> ddp_rows(const DdpFlags& flags);
 
 // The same data-parallel step in four ways: with reductions during the backward, with reductions after it, without
 // reductions, and reductions alone.
@@ -75,9 +65,6 @@ std::vector<double> ready_ms(const DdpSteps& steps, const schedules::StepTimelin
 double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels,
                     const schedules::StepTimeline& collectives);
 
-// Exposed reductions of a step that ran with them (schedules/step/breakdown.h), mean over ranks.
-double exposed_ms(const schedules::Step& step, const schedules::StepTimeline& timeline);
-
 // The measurements of a row of ddp_overlap_bench.
 
 // One sample per round. Each round runs every way once, so that interference from the machine hits all ways alike. All
@@ -88,7 +75,6 @@ struct DdpRounds {
   std::vector<double> step_ms;                          // buckets are reduced during the backward
   std::vector<double> one_by_one_ms;                    // buckets are reduced after the backward
   std::vector<double> backward_ms;                      // kernels alone: the time during which buckets can travel
-  std::vector<double> exposed_ms;                       // from the step's timeline: kernels idle while buckets travel
   std::vector<double> predicted_ms;                     // step time by the recurrence of buckets
   std::vector<schedules::StepTimeline> timelines = {};  // the overlapped steps'
 };
@@ -118,7 +104,6 @@ struct DdpResult {
   double one_by_one_ms() const { return core::median(rounds.one_by_one_ms); }
   double backward_ms() const { return core::median(rounds.backward_ms); }
   double predicted_ms() const { return core::median(rounds.predicted_ms); }
-  double breakdown_exposed_ms() const { return core::median(rounds.exposed_ms); }
   std::vector<double> exposed_samples_ms() const;  // step - compute of each round
   core::Estimate exposed() const;                  // their median in ms, not below 0
   double exposed_ms() const { return exposed().value; }
@@ -141,24 +126,22 @@ struct Tamper {
 // Gradients of every run with collectives, and the weights after its update, are compared bit for bit with those of a
 // reference run without overlap. Gradients of the reference are compared with the sum that rank 0 computes from all
 // ranks' shares on its own (checks.h).
-DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper = {});
+DdpResult run_ddp(const StepFlags& flags, const trainer::TrainOptions& row, const Tamper& tamper = {});
 
 // Serves the row as a worker instead of measuring it: the step with overlapped reductions, and the step with reductions
 // after the backward.
-void serve_ddp(const DdpFlags& flags, const DdpCase& one);
+void serve_ddp(const StepFlags& flags, const trainer::TrainOptions& row);
 
 // The text that ddp_overlap_bench prints, as pure functions of the results.
 
-std::string ddp_heading_text(const DdpFlags& flags);
-std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result);
-std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results);
+std::string ddp_heading_text(const StepFlags& flags, const std::vector<trainer::TrainOptions>& rows);
+// `rows`: all, for the widths of columns.
+std::string ddp_row_text(const std::vector<trainer::TrainOptions>& rows, const trainer::TrainOptions& row,
+                         const DdpResult& result);
+std::string ddp_ending_text(const std::vector<trainer::TrainOptions>& rows, const std::vector<DdpResult>& results);
 
-std::string link_text(const Link& link);  // "10 us, 2 GB/s"
-
-// Results of ddp_overlap_bench as records (docs/record_format.md).
-
-// Each row is a run of its own because a run has exactly one link: emulated if the row has one, measured otherwise.
-void write_ddp_records(core::RecordWriter& writer, const DdpFlags& flags, const DdpCase& one, const DdpResult& result);
+std::string link_text(const Link& link);               // "10, 2": us and GB/s
+std::string cap_text(const workload::Layout& layout);  // MiB per bucket, 0 for one bucket
 
 // Main program of ddp_overlap_bench.
 

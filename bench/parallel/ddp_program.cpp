@@ -8,36 +8,22 @@
 #include <fmt/format.h>
 
 #include "bench/program/place.h"
-#include "bench/program/progress.h"
 #include "bench/program/run_records.h"
-#include "bench/serve/orders.h"
 #include "bench/trainer/flags.h"
-#include "bench/trainer/report.h"
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/ranks.h"
 #include "core/record.h"
-#include "schedules/play.h"
 #include "schedules/step/breakdown.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 namespace {
 
+using mini_train::LayoutFlag;
 using program::FlagValue;
+using trainer::TrainOptions;
 using Flag = program::FlagOf<DdpFlags>;
-
-std::vector<double> caps_of(const FlagValue& value) {
-  std::vector<double> caps;
-  for (const FlagValue& part : value.list()) caps.push_back(part.number_from(0, 1e6));
-  return caps;
-}
-
-std::vector<workload::Compression> compressions_of(const FlagValue& value) {
-  std::vector<workload::Compression> compressions;
-  for (const FlagValue& part : value.list()) compressions.push_back(mini_train::compression_of(part));
-  return compressions;
-}
 
 // Links are separated by semicolons, because a link contains commas.
 std::vector<Link> links_of(const FlagValue& value) {
@@ -48,29 +34,40 @@ std::vector<Link> links_of(const FlagValue& value) {
   return links;
 }
 
+constexpr std::array kFlagsOfLayout{
+    LayoutFlag{"--dtype", "f32", "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights)",
+               "dtype"},
+    LayoutFlag{"--grad-dtype", "f32", "dtype in which gradients are kept and reduced: f32, or the same as --dtype",
+               "grad_dtype"},
+};
+
+const std::array kSwept{
+    SweptFlag{{"--compression", "none",
+               "encoding of gradients on the wire, a list: none, bf16, int8, int4, fp8, sign, topk:density=D, "
+               "threshold:at=T:density=D, randomk:density=D, powersgd:rank=R; each takes a suffix :feedback=0 or 1",
+               "compression"}},
+    SweptFlag{{"--bucket-cap-mb", "25",
+               "MiB of gradients per bucket, a list; the first bucket has 1 MiB; 0: one bucket for all", "bucket_mb"}},
+};
+
 const std::array kFlags{
-    Flag{"--dtype", "f32", "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights)",
-         [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.compute = mini_train::dtype_of(v); }},
-    Flag{"--grad-dtype", "f32", "dtype in which gradients are kept and reduced: f32, or that of --dtype",
-         [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.gradient = mini_train::dtype_of(v); }},
-    Flag{"--bucket-cap-mb", "25",
-         "MiB of gradients per bucket, a list; the first bucket has 1 MiB; 0: one bucket for all",
-         [](DdpFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
-    Flag{"--compression", "none",
-         "encoding of gradients on the wire, a list: none, bf16, int8, int4, fp8, sign, topk:density=D, "
-         "threshold:at=T:density=D, randomk:density=D, powersgd:rank=R; each takes a suffix :feedback=0 or 1",
-         [](DdpFlags& f, const FlagValue& v) { f.compressions = compressions_of(v); }},
     Flag{"--link", "none", "emulated links between ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
          [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
 };
 
+bool emulates(const Link& link) {
+  return link.has_value();
+}
+
 void check(const DdpFlags& flags) {
-  const bool links = std::any_of(flags.links.begin(), flags.links.end(), [](const Link& link) { return !!link; });
-  if (flags.step.place.mpi && links) {
+  if (flags.step.place.mpi && std::any_of(flags.links.begin(), flags.links.end(), emulates)) {
     throw core::usage_error("--link emulates links between local ranks; allowed: with --transport local");
   }
-  if (std::find(flags.step.replicas.begin(), flags.step.replicas.end(), 1) == flags.step.replicas.end()) return;
-  throw core::usage_error("--dp 1 has nothing to reduce; allowed: 2 to 64");
+  for (const workload::Layout& layout : swept_layouts(flags.step)) {
+    if (layout.dp > 1) continue;
+    throw core::usage_error(
+        "--dp 1 has nothing to reduce; allowed: 2 to 64; with --transport mpi, start 2 to 64 ranks with mpirun");
+  }
 }
 
 }  // namespace
@@ -81,54 +78,45 @@ DdpFlags parse_ddp_flags(int argc, const char* const* argv) {
   program::CommandLine line(flags.step.program +
                             ": how much of the reduction of gradients a data-parallel training step hides.");
   declare_step_flags(line, flags.step);
+  declare_all(line, kFlagsOfLayout, "Gradients");
+  declare_all(line, kSwept, "Gradients");
   declare_all(line, kFlags, "Gradients");
   line.parse(argc, argv);
   read_step_flags(line, flags.step);
+  read_all(line, kFlagsOfLayout, flags.step.options.layout);
+  read_sweeps(line, kSwept, flags.step);
   read_all(line, kFlags, flags);
   check(flags);
   return flags;
 }
 
-std::vector<DdpCase> ddp_cases(const DdpFlags& flags) {
-  std::vector<DdpCase> cases;
+std::vector<TrainOptions> ddp_rows(const DdpFlags& flags) {
+  check(flags);
+  std::vector<TrainOptions> rows;
   for (const Link& link : flags.links) {
-    for (const int replicas : flags.step.replicas) {
-      for (const workload::Compression compression : flags.compressions) {
-        for (const double cap_mb : flags.bucket_caps_mb) cases.push_back({replicas, cap_mb, link, compression});
-      }
+    for (const workload::Layout& layout : swept_layouts(flags.step)) {
+      rows.push_back(with_layout(flags.step, layout));
+      rows.back().link = link;
+      rows.back() = trainer::checked(rows.back());
     }
   }
-  return cases;
+  return rows;
 }
 
-trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
-  trainer::TrainOptions options = flags.step.options;
-  options.layout.dp = one.replicas;
-  mini_train::set_sequences(flags.step.sequences, options.layout);
-  options.layout.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
-  options.link = one.link;
-  options.layout.compression = one.compression;
-  return trainer::checked(options);
-}
-
-bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one) {
-  return program::is_oversubscribed(flags.step.options.mpi, one.replicas, flags.step.options.threads);
+// "25"; "0" for one bucket.
+std::string cap_text(const workload::Layout& layout) {
+  return fmt::format("{:.4g}", static_cast<double>(layout.bucket_cap_bytes) / (1 << 20));
 }
 
 namespace {
 
-bool emulates(const DdpFlags& flags) {
-  return std::any_of(flags.links.begin(), flags.links.end(), [](const Link& link) { return link.has_value(); });
+bool is_oversubscribed(const TrainOptions& row) {
+  return program::is_oversubscribed(row.mpi, row.layout.dp, row.threads);
 }
 
-bool any_oversubscribed(const DdpFlags& flags) {
-  const std::vector<DdpCase> cases = ddp_cases(flags);
-  return std::any_of(cases.begin(), cases.end(), [&](const DdpCase& one) { return is_oversubscribed(flags, one); });
-}
-
-std::size_t as_width(const DdpFlags& flags) {
+std::size_t as_width(const std::vector<TrainOptions>& rows) {
   std::size_t width = 5;
-  for (const workload::Compression& one : flags.compressions) width = std::max(width, text_of(one).size());
+  for (const TrainOptions& row : rows) width = std::max(width, text_of(row.layout.compression).size());
   return width;
 }
 
@@ -141,37 +129,33 @@ std::string columns_text(std::size_t as) {
                      "(ms)", "(ms)", "(%)", "(ms)", "(ms)", "(%)", "");
 }
 
-std::string cap_text(double cap_mb) {
-  return cap_mb > 0 ? fmt::format("{:g}", cap_mb) : "one";
-}
-
 // Returns the rows of each pair of replica count and link.
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<DdpCase>& cases) {
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<TrainOptions>& rows) {
   std::vector<std::vector<std::size_t>> groups;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto found = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
-      const DdpCase& other = cases[group.front()];
-      return other.replicas == cases[i].replicas && link_text(other.link) == link_text(cases[i].link);
+      const TrainOptions& other = rows[group.front()];
+      return other.layout.dp == rows[i].layout.dp && link_text(other.link) == link_text(rows[i].link);
     });
     (found == groups.end() ? groups.emplace_back() : *found).push_back(i);
   }
   return groups;
 }
 
-std::string buckets_text(const DdpCase& one) {
-  return (one.bucket_cap_mb > 0 ? fmt::format("buckets of {:g} MiB", one.bucket_cap_mb) : "one bucket") +
-         (one.compression.given() ? fmt::format(" as {}", text_of(one.compression)) : "");
+std::string buckets_text(const workload::Layout& layout) {
+  return (layout.bucket_cap_bytes > 0 ? "buckets of " + cap_text(layout) + " MiB" : "one bucket") +
+         (layout.compression.given() ? " as " + text_of(layout.compression) : "");
 }
 
 // Exposed times are differences within rounds, which other load on the machine disturbs less than step times of rows
 // that ran minutes apart. Rows that are not certain to expose more than the best are best, too.
-std::string best_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results,
+std::string best_text(const std::vector<TrainOptions>& rows, const std::vector<DdpResult>& results,
                       const std::vector<std::size_t>& group) {
   const auto exposed = [&](std::size_t i) { return results[i].exposed(); };
   const std::size_t best = *std::min_element(
       group.begin(), group.end(), [&](std::size_t a, std::size_t b) { return exposed(a).value < exposed(b).value; });
-  const std::string place = fmt::format("# dp {}, {}: ", cases[best].replicas,
-                                        cases[best].link ? "links of " + link_text(cases[best].link) : "no links");
+  const std::string place = fmt::format("# dp {}, {}: ", rows[best].layout.dp,
+                                        rows[best].link ? "links of " + link_text(rows[best].link) : "no links");
   const DdpResult& result = results[best];
   std::string names;
   std::size_t good = 0;
@@ -179,7 +163,7 @@ std::string best_text(const std::vector<DdpCase>& cases, const std::vector<DdpRe
   for (const std::size_t i : group) {
     if (exposed(i).half() > widest.half()) widest = exposed(i);
     if (exposed(i).low > exposed(best).high) continue;
-    names += (good++ == 0 ? "" : ", ") + buckets_text(cases[i]);
+    names += (good++ == 0 ? "" : ", ") + buckets_text(rows[i].layout);
   }
   if (group.size() > 1 && good == group.size()) {
     return place + "which buckets expose the least communication is " +
@@ -212,25 +196,26 @@ std::string link_text(const Link& link) {
   return fmt::format("{:g}, {}", link->latency_us, gbps);
 }
 
-std::string ddp_heading_text(const DdpFlags& flags) {
-  const trainer::TrainOptions& options = flags.step.options;
+std::string ddp_heading_text(const StepFlags& flags, const std::vector<TrainOptions>& rows) {
+  const TrainOptions& options = rows.front();
   const workload::Model& model = options.model;
   std::string text = fmt::format(
       "# lockstep version {}, {}: data-parallel training steps, run in four ways\n"
       "# {}: {} layers, hidden {}, {} parameters; {} with gradients in {}; per rank: {} sequences of {} tokens, {} "
       "microbatch{}, {} thread{}\n",
-      core::build().version, flags.step.program, title_of(model), model.layers, model.hidden, parameters_of(model),
+      core::build().version, flags.program, title_of(model), model.layers, model.hidden, parameters_of(model),
       core::short_name_of(options.layout.compute), core::short_name_of(options.layout.gradient),
       options.layout.microbatch_size * options.layout.microbatches, options.model.sequence, options.layout.microbatches,
       options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s");
-  text += fmt::format("# collectives: {}; {}\n", options.algorithm,
-                      options.device.nccl      ? "by NCCL, which sends at least the bytes of the formula"
-                      : options.mpi != nullptr ? "MPI messages"
-                      : options.device.cuda    ? "by Lockstep's kernels, directly between GPU memories"
-                      : emulates(flags)
-                          ? "links are EMULATED in wall-clock time; kernels and reductions run on this machine"
-                          : "through this machine's memory");
-  if (any_oversubscribed(flags)) {
+  text +=
+      fmt::format("# collectives: {}; {}\n", options.algorithm,
+                  options.device.nccl      ? "by NCCL, which sends at least the bytes of the formula"
+                  : options.mpi != nullptr ? "MPI messages"
+                  : options.device.cuda    ? "by Lockstep's kernels, directly between GPU memories"
+                  : std::any_of(rows.begin(), rows.end(), [](const TrainOptions& row) { return emulates(row.link); })
+                      ? "links are EMULATED in wall-clock time; kernels and reductions run on this machine"
+                      : "through this machine's memory");
+  if (std::any_of(rows.begin(), rows.end(), is_oversubscribed)) {
     text += fmt::format("# *: OVERSUBSCRIBED: more kernel threads than cores ({} here), so ranks share cores\n",
                         core::usable_cores());
   }
@@ -246,42 +231,35 @@ std::string ddp_heading_text(const DdpFlags& flags) {
       "rank\n"
       "#   that does all the work by more than the bound of the encoding (docs/metrics.md);\n"
       "#   times are medians over rounds, each of which runs every way once\n";
-  return text + columns_text(as_width(flags));
+  return text + columns_text(as_width(rows));
 }
 
-std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
-  const std::string replicas = fmt::format("{}{}", one.replicas, is_oversubscribed(flags, one) ? "*" : "");
+std::string ddp_row_text(const std::vector<TrainOptions>& rows, const TrainOptions& row, const DdpResult& result) {
+  const std::string replicas = fmt::format("{}{}", row.layout.dp, is_oversubscribed(row) ? "*" : "");
   const std::string wrong = result.sent_as_formula() ? std::to_string(result.wrong) : "bytes";
   const core::Estimate exposed = result.exposed();
   return fmt::format(
       " {:>4} {:>16} {:>{}} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9} {:>9} {:>9.2f} "
       "{:>9.2f} {:>8.2g} {:>6}\n",
-      replicas, link_text(one.link), text_of(one.compression), as_width(flags), cap_text(one.bucket_cap_mb),
-      result.buckets, result.sent_bytes / 1e6, result.compute_ms(), result.backward_ms(), result.communication_ms(),
-      result.step_ms(),
+      replicas, link_text(row.link), text_of(row.layout.compression), as_width(rows),
+      row.layout.bucket_cap_bytes > 0 ? cap_text(row.layout) : "one", result.buckets, result.sent_bytes / 1e6,
+      result.compute_ms(), result.backward_ms(), result.communication_ms(), result.step_ms(),
       exposed.is_known(result.communication_ms()) ? fmt::format("{:.2f}", exposed.value) : "undecided",
       program::share_text(result.hidden()), result.one_by_one_ms(), result.predicted_ms(), 100 * result.relative_error,
       wrong);
 }
 
-std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
+std::string ddp_ending_text(const std::vector<TrainOptions>& rows, const std::vector<DdpResult>& results) {
   std::string text;
-  for (const auto& group : groups_of(cases)) text += best_text(cases, results, group);
+  for (const auto& group : groups_of(rows)) text += best_text(rows, results, group);
   return text + checks_text(results);
 }
 
 namespace {
 
-core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
-  const trainer::TrainOptions& options = flags.step.options;
-  core::RunRecord run = program::real_run_record(flags.step, one.replicas, options.threads, options.seed, one.link);
-  program::add_place(options.device, options.mpi, one.replicas, run);
-  return run;
-}
-
-core::ReductionsRecord reductions_of(const DdpCase& one, const DdpResult& result) {
+core::ReductionsRecord reductions_of(const TrainOptions& row, const DdpResult& result) {
   core::ReductionsRecord reductions;
-  reductions.compression = text_of(one.compression);
+  reductions.compression = text_of(row.layout.compression);
   reductions.backward_ms = result.backward_ms();
   reductions.one_by_one_ms = result.one_by_one_ms();
   reductions.exposed_ms = result.exposed_ms();
@@ -295,105 +273,55 @@ core::ReductionsRecord reductions_of(const DdpCase& one, const DdpResult& result
   return reductions;
 }
 
-core::OverlapRecord overlap_of(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
-  const trainer::TrainOptions& options = flags.step.options;
+core::OverlapRecord overlap_of(const TrainOptions& row, const DdpResult& result) {
   core::OverlapRecord overlap;
-  overlap.layers = static_cast<std::int32_t>(options.model.layers);
-  overlap.bytes_per_layer = result.gradient_bytes / options.model.layers;
-  overlap.replicas = one.replicas;
-  overlap.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
-  overlap.algorithm = options.algorithm;
+  overlap.layers = static_cast<std::int32_t>(row.model.layers);
+  overlap.bytes_per_layer = result.gradient_bytes / row.model.layers;
+  overlap.replicas = row.layout.dp;
+  overlap.bucket_cap_bytes = row.layout.bucket_cap_bytes;
+  overlap.algorithm = row.algorithm;
   overlap.collectives = result.buckets;
   overlap.compute_alone_ms = result.compute_ms();
   overlap.communication_alone_ms = result.communication_ms();
   overlap.efficiency = result.hidden().value;
-  overlap.reductions = reductions_of(one, result);
+  overlap.reductions = reductions_of(row, result);
   return overlap;
 }
 
-void add_times(core::ScheduleRecord& record, const DdpResult& result) {
-  const schedules::Spans spans{.makespan = result.step_ms(), .own = result.step_ms(), .work = result.compute_ms()};
-  const schedules::Bubbles bubbles = schedules::bubbles_of(spans);
-  record.makespan_ms = record.own_span_ms = result.step_ms();
-  record.own_span_ms_of_rank.assign(static_cast<std::size_t>(record.ranks), result.step_ms());
-  record.work_ms = result.compute_ms();
-  record.bubbles = {bubbles.of_ideal, bubbles.of_makespan, bubbles.of_own_span, bubbles.own_of_ideal};
+// Each row is a run of its own because a run has exactly one link: emulated if the row has one, measured otherwise.
+void write_records(core::RecordWriter& writer, const StepFlags& flags, const TrainOptions& row,
+                   const DdpResult& result) {
+  const core::RunRecord run = mini_train::run_record(flags, row, row.layout.dp);
+  core::ScheduleRecord record =
+      program::replicas_record(run, row.layout.dp, row.layout.microbatches, result.step_ms(), result.compute_ms());
+  record.schedule = "ddp";
+  record.source = "gradient buckets: Li et al. 2020 (arXiv:2006.15704)";
   for (const auto& rank : schedules::breakdown_of(result.step, result.timeline)) {
     record.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / 1e9);
   }
   record.samples_ms = result.rounds.step_ms;
   record.closed_form_ms = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
   record.timeline = program::timeline_record(result.step, result.timeline);
-}
-
-}  // namespace
-
-void write_ddp_records(core::RecordWriter& writer, const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
-  const core::RunRecord run = run_of(flags, one);
-  core::ScheduleRecord record;
-  record.run = run.run;
-  record.program = run.program;
-  record.schedule = "ddp";
-  record.source = "gradient buckets: Li et al. 2020 (arXiv:2006.15704)";
-  record.ranks = one.replicas;
-  record.microbatches = flags.step.options.layout.microbatches;
-  record.pipes = one.replicas;
-  record.basis = run.basis;
-  add_times(record, result);
-  record.sends.assign(static_cast<std::size_t>(one.replicas), 0);
-  record.overlap = overlap_of(flags, one, result);
+  record.overlap = overlap_of(row, result);
   record.energy = result.energy;
   writer.write(run);
   writer.write(record);
 }
 
-namespace {
-
-// Refuses cases that cannot run before anything is printed.
-void check(const DdpFlags& flags, const DdpCase& one) {
-  if (one.replicas == 1) {
-    throw core::usage_error(
-        "--dp 1 has nothing to reduce; allowed: 2 to 64; with --transport mpi, start 2 to 64 ranks with mpirun");
-  }
-  const trainer::TrainOptions options = options_of(flags, one);
-  trainer::check_room(options, ddp_steps(options).made);
-}
-
-int serve_row(const DdpFlags& flags) {
-  const std::vector<DdpCase> cases = ddp_cases(flags);
-  serve::check_one(cases.size(), "row");
-  check(flags, cases.front());
-  serve_ddp(flags, cases.front());
-  return 0;
-}
-
 }  // namespace
 
-int run_ddp_overlap(const DdpFlags& flags, const program::Print& plain) {
-  if (flags.step.serve) return serve_row(flags);
-  const std::vector<DdpCase> cases = ddp_cases(flags);
-  program::Progress progress("rows", cases.size());
-  const program::Print print = progress.around(plain);
-  for (const DdpCase& one : cases) check(flags, one);
-  const bool tells = program::tells(flags.step.options.mpi);
-  core::RecordWriter writer(tells ? flags.step.json_file : "");
-  print(mini_train::place_text(options_of(flags, cases.front())));
-  print(ddp_heading_text(flags));
-  std::vector<DdpResult> results;
-  bool wrong = false;
-  for (const DdpCase& one : cases) {
-    results.push_back(run_ddp(flags, one));
-    progress.one_done();
-    if (!tells) continue;
-    print(ddp_row_text(flags, one, results.back()));
-    if (results.back().energy || &one == &cases.back()) print(results.back().energy_text);
-    wrong = wrong || !results.back().is_right();
-    if (writer.is_open()) write_ddp_records(writer, flags, one, results.back());
-  }
-  if (!tells) return 0;
-  print(ddp_ending_text(cases, results));
-  writer.commit();
-  return wrong ? static_cast<int>(core::Failure::wrong_data) : 0;
+int run_ddp_overlap(const DdpFlags& flags, const program::Print& print) {
+  const std::vector<TrainOptions> rows = ddp_rows(flags);
+  const StepFlags& step = flags.step;
+  const RowsOutput<DdpResult> output{
+      .heading = mini_train::place_text(rows.front()) + ddp_heading_text(step, rows),
+      .serve = serve_ddp,
+      .run = [](const StepFlags& of, const TrainOptions& row) { return run_ddp(of, row); },
+      .row_text = [&](const TrainOptions& row, const DdpResult& result) { return ddp_row_text(rows, row, result); },
+      .ending = [&](const std::vector<DdpResult>& results) { return ddp_ending_text(rows, results); },
+      .write = [&](core::RecordWriter& writer, const TrainOptions& row,
+                   const DdpResult& result) { write_records(writer, step, row, result); }};
+  return run_rows(step, rows, output, print);
 }
 
 }  // namespace lockstep::parallel_bench

@@ -154,7 +154,6 @@ class DdpPart final : public StepPart {
     const StepTimeline& kernels = of(Mode::kernels).timeline;
     DdpRounds& rounds = shared_.result.rounds;
     rounds.backward_ms.push_back(backward_ms(shared_.steps.kernels, kernels));
-    rounds.exposed_ms.push_back(exposed_ms(shared_.steps.overlapped, of(Mode::overlapped).timeline));
     rounds.predicted_ms.push_back(predicted_ms(shared_.steps, kernels, of(Mode::exchanges).timeline));
     const std::vector<double> ready = ready_ms(shared_.steps, kernels);
     shared_.result.in_planned_order = shared_.result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
@@ -213,14 +212,14 @@ void count(const Step& overlapped, DdpResult& result) {
 
 // Calls body(row, make) with a row's ranks and what makes the part of each.
 template <class Body>
-DdpResult with_row(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper, const Body& body) {
-  const trainer::TrainOptions options = options_of(flags, one);
+DdpResult with_row(const StepFlags& flags, const trainer::TrainOptions& options, const Tamper& tamper,
+                   const Body& body) {
   const DdpSteps steps = ddp_steps(options);
   const std::array<const Step*, 2> all{&steps.overlapped, &steps.one_by_one};
-  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+  const auto corpus = mini_train::corpus_of(options);
   Shared shared{options, steps, corpus, tamper};
   count(steps.overlapped, shared.result);
-  const StepRow row{flags.step, options, steps.made, all};
+  const StepRow row{flags, options, steps.made, all};
   const auto make = [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
     return std::make_unique<DdpPart>(shared, row, mesh, channels);
   };
@@ -228,24 +227,24 @@ DdpResult with_row(const DdpFlags& flags, const DdpCase& one, const Tamper& tamp
   return std::move(shared.result);
 }
 
-std::string row_name(const DdpFlags& flags, const DdpCase& one) {
-  std::string name = mini_train::step_name(options_of(flags, one)) + fmt::format("/buckets:{:g}MiB", one.bucket_cap_mb);
-  if (one.compression.given()) name += fmt::format("/{}", text_of(one.compression));
-  return one.link ? name + "/links:" + link_text(one.link) : name;
+std::string name_of_row(const trainer::TrainOptions& row) {
+  std::string name = mini_train::step_name(row) + "/buckets:" + cap_text(row.layout) + "MiB";
+  if (row.layout.compression.given()) name += fmt::format("/{}", text_of(row.layout.compression));
+  return row.link ? name + "/links:" + link_text(row.link) : name;
 }
 
 }  // namespace
 
-DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper) {
-  return with_row(flags, one, tamper, [](const StepRow& row, const MakeStepPart& make, DdpResult& result) {
-    if (const auto part = measure_step(row, kModes, make)) add(*part, result);
+DdpResult run_ddp(const StepFlags& flags, const trainer::TrainOptions& row, const Tamper& tamper) {
+  return with_row(flags, row, tamper, [](const StepRow& ranks, const MakeStepPart& make, DdpResult& result) {
+    if (const auto part = measure_step(ranks, kModes, make)) add(*part, result);
   });
 }
 
-void serve_ddp(const DdpFlags& flags, const DdpCase& one) {
-  const std::string name = row_name(flags, one);
-  with_row(flags, one, {}, [&](const StepRow& row, const MakeStepPart& make, DdpResult& /*result*/) {
-    serve_step(row, kServed, std::vector{name + "/overlapped", name + "/one by one"}, make);
+void serve_ddp(const StepFlags& flags, const trainer::TrainOptions& row) {
+  const std::string name = name_of_row(row);
+  with_row(flags, row, {}, [&](const StepRow& ranks, const MakeStepPart& make, DdpResult& /*result*/) {
+    serve_step(ranks, kServed, std::vector{name + "/overlapped", name + "/one by one"}, make);
   });
 }
 

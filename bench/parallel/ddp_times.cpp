@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "core/error.h"
-#include "schedules/step/breakdown.h"
 #include "schedules/step/buckets.h"
 #include "schedules/step/rewrite.h"
 #include "schedules/step/step.h"
@@ -153,14 +152,6 @@ double predicted_ms(const DdpSteps& steps, const StepTimeline& kernels, const St
         end_ms, std::max(all_reduced_ms, ms_of(update.start_ps - start)) + ms_of(update.end_ps - update.start_ps));
   }
   return end_ms;
-}
-
-double exposed_ms(const schedules::Step& step, const StepTimeline& timeline) {
-  double sum = 0;
-  for (const schedules::Breakdown& rank : schedules::breakdown_of(step, timeline)) {
-    sum += ms_of(rank.exposed_ps[static_cast<std::size_t>(Lane::reduce)]);
-  }
-  return sum / static_cast<double>(timeline.size());
 }
 
 }  // namespace lockstep::parallel_bench

@@ -94,17 +94,17 @@ TEST(QueuedSteps, AreThoseOfTheCpu) {
 
 // A row of ddp_overlap_bench as on a GPU: all four ways, their times by events, and all checks.
 TEST(QueuedRows, OfDdpOverlapBenchAreRightAndThoseOfTheCpu) {
-  DdpFlags flags;
-  flags.step.options = small_options();
-  flags.step.options.model = workload::parse_model(
+  StepFlags flags;
+  trainer::TrainOptions row = small_options();
+  row.layout.bucket_cap_bytes = 100'000;
+  row.model = workload::parse_model(
       "layers=6,hidden=64,heads=4,vocabulary=1024,sequence=16,dropout=no");  // more than the first bucket's 1 MiB
-  flags.step.rounds = 1;
-  flags.step.warmup_rounds = 1;
-  const DdpCase one{2, 0.1, {}};
-  const DdpResult at_once = run_ddp(flags, one);
-  flags.step.options.device.cuda = true;
+  flags.rounds = 1;
+  flags.warmup_rounds = 1;
+  const DdpResult at_once = run_ddp(flags, row);
+  row.device.cuda = true;
   std::atomic<std::uint64_t> devices{0};
-  flags.step.options.wrap_device = [&](std::unique_ptr<core::Device> /*none*/) {
+  row.wrap_device = [&](std::unique_ptr<core::Device> /*none*/) {
     return std::make_unique<QueuedDevice>(trainer::QueuedOptions{.seed = ++devices});
   };
   std::mutex mutex;
@@ -115,7 +115,7 @@ TEST(QueuedRows, OfDdpOverlapBenchAreRightAndThoseOfTheCpu) {
     const auto& found = dynamic_cast<QueuedDevice&>(model.memory().device()).state().checker.races();
     races.insert(races.end(), found.begin(), found.end());
   };
-  const DdpResult queued = run_ddp(flags, one, look);
+  const DdpResult queued = run_ddp(flags, row, look);
   for (const std::string& race : races) ADD_FAILURE() << race;
   EXPECT_TRUE(queued.is_right());
   EXPECT_EQ(queued.wrong, 0);
@@ -138,7 +138,7 @@ TEST(QueuedRows, OfDdpOverlapBenchAreRightAndThoseOfTheCpu) {
     auto* const gradient = static_cast<std::uint8_t*>(model.stages().front().store->own_gradient_of(2).data);
     *gradient = static_cast<std::uint8_t>(*gradient ^ 1U);
   };
-  EXPECT_EQ(run_ddp(flags, one, one_bit).wrong, 1);
+  EXPECT_EQ(run_ddp(flags, row, one_bit).wrong, 1);
 }
 
 }  // namespace

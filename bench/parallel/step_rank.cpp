@@ -23,25 +23,11 @@ constexpr const char* kRun = "Ranks and times";
 const std::array kFlagsOfModel{
     Flag{"--model", "micro", "a size by name (mini_train --list)",
          [](StepFlags& f, const FlagValue& v) { f.model = v.text; }},
-    Flag{"--layers", "", "layers, in place of the named size's",
-         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "layers", v.integer(1, 10000)); }},
-    Flag{"--hidden", "", "hidden size",
-         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
-    Flag{"--heads", "", "attention heads",
-         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "heads", v.integer(1, 4096)); }},
-    Flag{"--vocabulary", "", "vocabulary size; at least 256, as tokens are bytes",
-         [](StepFlags& f, const FlagValue& v) {
-           mini_train::change_model(f.model, "vocabulary", v.integer(256, 1 << 24));
-         }},
-    Flag{"--length", "", "tokens per sequence [the model's positions]",
-         [](StepFlags& f, const FlagValue& v) { mini_train::change_length(f.model, v.integer(1, 1 << 20)); }},
     Flag{"--seed", "1", "seed of the initial weights and of the order of the data",
          [](StepFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, 1 << 30)); }},
 };
 
 const std::array kFlagsOfRun{
-    Flag{"--dp", "2", "data-parallel ranks, a list",
-         [](StepFlags& f, const FlagValue& v) { f.replicas = program::integer_list(v, 1, kMostReplicas); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding.md)",
          [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
     Flag{"-t,--threads", "1", "kernel threads per rank",
@@ -57,6 +43,8 @@ const std::array kFlagsOfRun{
     program::json_flag<StepFlags>(),
 };
 
+const std::array kRanks{SweptFlag{{"--dp", "2", "data-parallel ranks, a list", "dp", kMostReplicas}}};
+
 constexpr auto kFlagsOfSequences = mini_train::sequence_flags<StepFlags>("4", "1");
 
 }  // namespace
@@ -68,6 +56,9 @@ void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
 
 void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
   declare_all(line, kFlagsOfModel, kModel);
+  declare_all(line, mini_train::kSizeFlags, kModel);
+  declare_all(line, mini_train::kTextFlags, kModel);
+  declare_all(line, kRanks, kRun);
   declare_all(line, kFlagsOfSequences, kRun);
   declare_all(line, kFlagsOfRun, kRun);
   declare_place(line, kRun);
@@ -77,9 +68,12 @@ void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
 
 void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
   read_all(line, kFlagsOfModel, flags);
+  read_all(line, mini_train::kSizeFlags, flags.model);
+  read_all(line, mini_train::kTextFlags, flags.model);
   flags.options.model = mini_train::model_of({"--model", flags.model});
   read_all(line, kFlagsOfSequences, flags);
   read_all(line, kFlagsOfRun, flags);
+  read_sweeps(line, kRanks, flags);
   flags.all_ranks = !line.value("--dp");
   flags.place = program::read_place(line);
   flags.options.device = flags.place.device;
@@ -88,9 +82,42 @@ void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
   }
 }
 
+void read_sweeps(const program::CommandLine& line, std::span<const SweptFlag> table, StepFlags& flags) {
+  for (const SweptFlag& flag : table) {
+    const auto given = line.value(flag.names);
+    flags.sweeps.push_back({&flag, given.value_or(FlagValue{flag.names, flag.default_text}).list()});
+    workload::Layout unused;
+    for (const FlagValue& value : flags.sweeps.back().values) flag.read(unused, value);
+  }
+}
+
+std::vector<workload::Layout> swept_layouts(const StepFlags& flags) {
+  std::vector<workload::Layout> rows{flags.options.layout};
+  for (const Sweep& sweep : flags.sweeps) {
+    std::vector<workload::Layout> more;
+    for (const workload::Layout& row : rows) {
+      if (!sweep.flag->applies(row)) {
+        more.push_back(row);
+        continue;
+      }
+      for (const FlagValue& value : sweep.values) sweep.flag->read(more.emplace_back(row), value);
+    }
+    rows = std::move(more);
+  }
+  return rows;
+}
+
+trainer::TrainOptions with_layout(const StepFlags& flags, const workload::Layout& layout) {
+  trainer::TrainOptions options = flags.options;
+  options.layout = layout;
+  mini_train::set_sequences(flags.sequences, options.layout);
+  return options;
+}
+
 void place_in(transports::MpiWorld* mpi, StepFlags& flags) {
   flags.options.mpi = mpi;
-  if (mpi != nullptr && flags.all_ranks) flags.replicas = {mpi->placement().num_ranks};
+  if (mpi == nullptr || !flags.all_ranks) return;
+  flags.sweeps.front().values = {{kRanks.front().names, std::to_string(mpi->placement().num_ranks)}};
 }
 
 StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& made, const trainer::Corpus& corpus,

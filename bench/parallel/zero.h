@@ -19,19 +19,6 @@ namespace lockstep::parallel_bench {
 
 struct ZeroFlags {
   StepFlags step;
-  std::vector<int> stages{0, 1, 2, 3};
-  std::vector<int> shard_ranks{0};  // stages 1 to 3: ranks that share one set of shards; 0: all
-  // Stage 3: ranks that share a secondary copy of the weights, and the encoding in which weights are gathered.
-  std::vector<int> secondary_ranks{0};
-  std::vector<workload::CompressionWay> weight_compression{workload::CompressionWay::none};
-  // Stages 1 to 3: the encoding of gradients on the wire, and the number of neighbours that sum them first.
-  std::vector<workload::Compression> compression{workload::Compression{}};
-  std::vector<int> near_ranks{0};
-  std::vector<bool> prefetch{true, false};  // stage 3
-  std::vector<core::DType> compute{core::DType::f32, core::DType::bf16};
-  std::vector<core::DType> gradient{core::DType::f32};
-  std::vector<workload::OffloadPlaces> offload{workload::OffloadPlaces{}};
-  std::vector<workload::Update> update{workload::Update::step_end};
   // Model of the table from the paper that the heading prints.
   double psi = 7.5e9;
   int psi_ranks = 64;
@@ -40,25 +27,9 @@ struct ZeroFlags {
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 ZeroFlags parse_zero_flags(int argc, const char* const* argv);
 
-// One row of the table.
-struct ZeroRow {
-  int replicas = 2;
-  int stage = 0;
-  bool prefetch = true;
-  core::DType compute = core::DType::f32;
-  core::DType gradient = core::DType::f32;  // f32, or the same as compute
-  int shard_ranks = 0;                      // ranks that share one set of shards; 0: all
-  workload::OffloadPlaces offload = {};
-  workload::Update update = workload::Update::step_end;
-  int secondary_ranks = 0;
-  workload::CompressionWay weight_compression = workload::CompressionWay::none;
-  workload::Compression compression = {};
-  int near_ranks = 0;
-
-  int shards() const { return stage > 0 && shard_ranks > 0 ? shard_ranks : replicas; }
-};
-std::vector<ZeroRow> zero_rows(const ZeroFlags& flags);
-trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row);  // checked
+// The rows of the table: checked options.
+std::vector<trainer::TrainOptions> zero_rows(const ZeroFlags& flags);
+trainer::TrainOptions zero_row(const StepFlags& flags, const workload::Layout& layout);
 
 // Bytes that a rank of a ZeRO run holds and sends by the formulas (parallel/parameters/zero_bytes.h), for its actual
 // buckets with their padding.
@@ -85,7 +56,7 @@ struct ZeroForms {
   SentBytes sent = {};                   // per step
   parallel::OffloadedBytes offloaded{};  // per step, to the device and back
 };
-ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets, const workload::Layout& layout);
+ZeroForms zero_forms(const workload::Layout& layout, const std::vector<BucketElems>& buckets);
 
 // Runs one row of zero_bench: a few training steps with one stage of ZeRO.
 
@@ -109,24 +80,19 @@ struct ZeroResult {
 
   // Describes the differences from the formulas; empty if there are none.
   std::string wrong() const;
+  bool is_right() const { return wrong().empty(); }
 };
 
-ZeroResult run_zero(const ZeroFlags& flags, const ZeroRow& row);
+ZeroResult run_zero(const StepFlags& flags, const trainer::TrainOptions& row);
 
 // Serves the row's step as a worker instead of measuring it.
-void serve_zero(const ZeroFlags& flags, const ZeroRow& row);
+void serve_zero(const StepFlags& flags, const trainer::TrainOptions& row);
 
 // The text that zero_bench prints, as pure functions of the results.
 
-std::string zero_heading_text(const ZeroFlags& flags);
-std::string zero_row_text(const ZeroRow& row, const ZeroResult& result);
-std::string zero_ending_text(std::size_t rows, std::size_t wrong);
-
-// Results of zero_bench as records (docs/record_format.md).
-
-core::RunRecord zero_run_record(const ZeroFlags& flags);
-core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags& flags, const ZeroRow& row,
-                                     const ZeroResult& result);
+std::string zero_heading_text(const ZeroFlags& flags, const trainer::TrainOptions& row);
+std::string zero_row_text(const trainer::TrainOptions& row, const ZeroResult& result);
+std::string zero_ending_text(const std::vector<ZeroResult>& results);
 
 // Main program of zero_bench.
 

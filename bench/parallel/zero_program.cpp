@@ -2,26 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "bench/program/progress.h"
 #include "bench/program/run_records.h"
-#include "bench/serve/orders.h"
 #include "bench/trainer/report.h"
 #include "core/error.h"
 #include "core/options.h"
 #include "core/provenance.h"
 #include "parallel/parameters/zero_bytes.h"
-#include "trainer/step/train_step.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 namespace {
 
 using parallel::MemoryKind;
+using trainer::TrainOptions;
+using workload::Layout;
 
 constexpr const char* kColumns =
     "#{:>4} {:>5} {:>6} {:>8} {:>15} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
@@ -71,7 +70,7 @@ std::string columns_text() {
 }
 
 // A second line for a row that uses ZeRO++.
-std::string plus_text(const ZeroRow& row, const ZeroResult& result) {
+std::string plus_text(const Layout& row, const ZeroResult& result) {
   std::string text;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "#   " : "; ") + more; };
   if (row.weight_compression != workload::CompressionWay::none) {
@@ -91,8 +90,7 @@ std::string plus_text(const ZeroRow& row, const ZeroResult& result) {
 
 }  // namespace
 
-std::string zero_heading_text(const ZeroFlags& flags) {
-  const trainer::TrainOptions& options = flags.step.options;
+std::string zero_heading_text(const ZeroFlags& flags, const TrainOptions& options) {
   const workload::Model& model = options.model;
   return fmt::format(
              "# lockstep version {}, {}: training steps with parameters sharded over data-parallel ranks\n"
@@ -120,21 +118,21 @@ std::string zero_heading_text(const ZeroFlags& flags) {
          columns_text();
 }
 
-std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
+std::string zero_row_text(const TrainOptions& options, const ZeroResult& result) {
+  const Layout& row = options.layout;
   const auto of = [](const parallel::BytesByKind& bytes, MemoryKind kind) {
     return megabytes(static_cast<double>(bytes[static_cast<std::size_t>(kind)]));
   };
   const auto moved = [&](std::size_t kind) { return megabytes(static_cast<double>(result.offloaded[kind])); };
   const std::string wrong = result.wrong();
-  const std::string prefetch = row.stage < 3 ? "-" : row.prefetch ? "on" : "off";
+  const std::string prefetch = row.zero < 3 ? "-" : row.prefetch ? "on" : "off";
   std::string text = fmt::format(
       " {:>4} {:>5} {:>6} {:>8} {:>15} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
       "{:>9} {:>9} {:>9} {:>9} {:>9.2f} {:>9.2f} {:>6}\n",
-      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch,
-      short_text_of(row.offload), row.update == workload::Update::per_bucket ? "bucket" : "end",
-      core::short_name_of(row.compute), core::short_name_of(row.gradient), of(result.held, MemoryKind::weights),
-      of(result.held, MemoryKind::gradients), of(result.held, MemoryKind::optimizer),
-      megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
+      row.dp, row.zero, row.zero == 0 ? "-" : std::to_string(shards_of(row)), prefetch, short_text_of(row.offload),
+      row.update == workload::Update::per_bucket ? "bucket" : "end", core::short_name_of(row.compute),
+      core::short_name_of(row.gradient), of(result.held, MemoryKind::weights), of(result.held, MemoryKind::gradients),
+      of(result.held, MemoryKind::optimizer), megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
       of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
       megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.sent.weights),
       megabytes(result.sent.gradients), megabytes(result.sent.replicas), moved(0), moved(1), moved(2),
@@ -145,20 +143,14 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
   return text;
 }
 
-std::string zero_ending_text(std::size_t rows, std::size_t wrong) {
-  if (wrong == 0) return fmt::format("# {} rows hold and send exactly the bytes of the formulas\n", rows);
-  return fmt::format("# {} of {} rows hold or send other bytes than the formulas say\n", wrong, rows);
+std::string zero_ending_text(const std::vector<ZeroResult>& results) {
+  const auto wrong =
+      std::count_if(results.begin(), results.end(), [](const ZeroResult& result) { return !result.is_right(); });
+  if (wrong == 0) return fmt::format("# {} rows hold and send exactly the bytes of the formulas\n", results.size());
+  return fmt::format("# {} of {} rows hold or send other bytes than the formulas say\n", wrong, results.size());
 }
 
 namespace {
-
-core::NamedNumbers by_kind(const parallel::BytesByKind& bytes) {
-  core::NamedNumbers named;
-  for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
-    named.emplace_back(parallel::name_of(static_cast<MemoryKind>(k)), static_cast<double>(bytes[k]));
-  }
-  return named;
-}
 
 core::NamedNumbers by_offload_kind(const parallel::OffloadedBytes& bytes) {
   return {{"optimizer", static_cast<double>(bytes[0])},
@@ -166,48 +158,42 @@ core::NamedNumbers by_offload_kind(const parallel::OffloadedBytes& bytes) {
           {"parameters", static_cast<double>(bytes[2])}};
 }
 
-core::NamedNumbers with_total(core::NamedNumbers named, double total) {
-  named.emplace_back("total", total);
-  return named;
-}
-
-core::NamedNumbers sent_by_name(const ZeroRow& row, const SentBytes& sent) {
+core::NamedNumbers sent_by_name(const Layout& row, const SentBytes& sent) {
   core::NamedNumbers named{{"weights", sent.weights}, {"gradients", sent.gradients}, {"over_replicas", sent.replicas}};
   if (row.secondary_ranks > 0) named.emplace_back("secondary", sent.secondary);
   if (row.near_ranks > 0) named.emplace_back("near", sent.near);
   return named;
 }
 
-}  // namespace
-
-core::RunRecord zero_run_record(const ZeroFlags& flags) {
-  const int most = *std::max_element(flags.step.replicas.begin(), flags.step.replicas.end());
-  core::RunRecord run = program::real_run_record(flags.step, most, flags.step.options.threads, flags.step.options.seed);
-  program::add_place(flags.step.options.device, flags.step.options.mpi, most, run);
-  run.oversubscribed = program::is_oversubscribed(flags.step.options.mpi, most, flags.step.options.threads);
+core::RunRecord run_record_of(const StepFlags& flags, const std::vector<TrainOptions>& rows) {
+  int most = 0;
+  for (const TrainOptions& row : rows) most = std::max(most, row.layout.dp);
+  core::RunRecord run = mini_train::run_record(flags, flags.options, most);
+  run.oversubscribed = program::is_oversubscribed(flags.options.mpi, most, flags.options.threads);
   return run;
 }
 
-core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags& flags, const ZeroRow& row,
+core::ShardingRecord sharding_record(const core::RunRecord& run, const TrainOptions& options,
                                      const ZeroResult& result) {
+  const Layout& row = options.layout;
   core::ShardingRecord record;
   record.run = run.run;
   record.program = run.program;
   record.basis = run.basis;
-  record.model = mini_train::model_record(options_of(flags, row));
-  record.ranks = row.replicas;
-  record.threads = flags.step.options.threads;
-  record.zero_stage = row.stage;
-  record.shard_ranks = row.shards();
+  record.model = mini_train::model_record(options);
+  record.ranks = row.dp;
+  record.threads = options.threads;
+  record.zero_stage = row.zero;
+  record.shard_ranks = shards_of(row);
   record.prefetch = row.prefetch;
   record.dtype = core::short_name_of(row.compute);
   record.gradient_dtype = core::short_name_of(row.gradient);
-  record.optimizer = kernels::rule_of(flags.step.options.layout.optimizer).name;
-  record.microbatches = flags.step.options.layout.microbatches;
+  record.optimizer = kernels::rule_of(row.optimizer).name;
+  record.microbatches = row.microbatches;
   record.padded_elems = result.padded;
-  record.held_bytes = by_kind(result.held);
-  record.peak_bytes = with_total(by_kind(result.peak_of_each), static_cast<double>(result.peak_bytes));
-  record.formula_bytes = by_kind(result.forms.held);
+  record.held_bytes = mini_train::memory_bytes(result.held);
+  record.peak_bytes = mini_train::with_total(mini_train::memory_bytes(result.peak_of_each), result.peak_bytes);
+  record.formula_bytes = mini_train::memory_bytes(result.forms.held);
   record.sent_bytes = sent_by_name(row, result.sent);
   record.formula_sent_bytes = sent_by_name(row, result.forms.sent);
   if (row.secondary_ranks > 0) record.secondary_ranks = row.secondary_ranks;
@@ -233,46 +219,23 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   return record;
 }
 
-namespace {
-
-int serve_row(const ZeroFlags& flags) {
-  const std::vector<ZeroRow> rows = zero_rows(flags);
-  serve::check_one(rows.size(), "row");
-  serve_zero(flags, rows.front());
-  return 0;
-}
-
 }  // namespace
 
-int run_zero_bench(const ZeroFlags& flags, const program::Print& plain) {
-  if (flags.step.serve) return serve_row(flags);
-  const std::vector<ZeroRow> rows = zero_rows(flags);
-  program::Progress progress("rows", rows.size());
-  const program::Print print = progress.around(plain);
-  for (const ZeroRow& row : rows) {  // refuse rows that cannot run before anything is printed
-    const trainer::TrainOptions options = options_of(flags, row);
-    trainer::check_room(options, trainer::make_train_step(options.model, options.layout));
-  }
-  const bool tells = program::tells(flags.step.options.mpi);
-  core::RecordWriter writer(tells ? flags.step.json_file : "");
-  const core::RunRecord run = zero_run_record(flags);
-  writer.write(run);
-  print(mini_train::place_text(options_of(flags, rows.back())));
-  print(zero_heading_text(flags));
-  std::size_t wrong = 0;
-  for (const ZeroRow& row : rows) {
-    const ZeroResult result = run_zero(flags, row);
-    progress.one_done();
-    if (!tells) continue;
-    print(zero_row_text(row, result));
-    if (result.energy || &row == &rows.back()) print(result.energy_text);
-    wrong += result.wrong().empty() ? 0 : 1;
-    if (writer.is_open()) writer.write(sharding_record(run, flags, row, result));
-  }
-  if (!tells) return 0;
-  print(zero_ending_text(rows.size(), wrong));
-  writer.commit();
-  return wrong > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
+int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
+  const std::vector<TrainOptions> rows = zero_rows(flags);
+  const core::RunRecord run = run_record_of(flags.step, rows);
+  bool has_run = false;
+  const RowsOutput<ZeroResult> output{
+      .heading = mini_train::place_text(rows.back()) + zero_heading_text(flags, rows.front()),
+      .serve = serve_zero,
+      .run = run_zero,
+      .row_text = zero_row_text,
+      .ending = zero_ending_text,
+      .write = [&](core::RecordWriter& writer, const TrainOptions& row, const ZeroResult& result) {
+        if (!std::exchange(has_run, true)) writer.write(run);
+        writer.write(sharding_record(run, row, result));
+      }};
+  return run_rows(flags.step, rows, output, print);
 }
 
 }  // namespace lockstep::parallel_bench

@@ -46,9 +46,9 @@ std::int64_t elem_bytes(core::DType dtype) {
   return static_cast<std::int64_t>(core::size_of(dtype));
 }
 
-SentBytes sent_of(const ZeroRow& row, const BucketElems& bucket, const parallel::ZeroCase& of,
+SentBytes sent_of(const workload::Layout& row, const BucketElems& bucket, const parallel::ZeroCase& of,
                   const parallel::ZeroTraffic& traffic) {
-  const parallel::ZeroPasses passes = parallel::zero_passes(row.stage, traffic);
+  const parallel::ZeroPasses passes = parallel::zero_passes(row.zero, traffic);
   const std::int64_t elems_per_pass = (of.ranks - 1) * of.shard_elems();
   const auto times = [](std::int64_t count, std::int64_t bytes) { return static_cast<double>(count * bytes); };
   const auto bytes_of = [](const workload::CompressedExchange& exchange, int ranks) {
@@ -90,37 +90,36 @@ void add(SentBytes& to, const SentBytes& more) {
 
 }  // namespace
 
-ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets, const workload::Layout& layout) {
-  const std::int32_t microbatches = layout.microbatches;
+ZeroForms zero_forms(const workload::Layout& row, const std::vector<BucketElems>& buckets) {
   ZeroForms forms;
   std::int64_t largest = 0;
   std::int64_t largest_shard = 0;
   for (const BucketElems& bucket : buckets) {
-    const std::int64_t shard = bucket.padded / (row.stage > 0 ? row.shards() : 1);
+    const std::int64_t shard = bucket.padded / (row.zero > 0 ? shards_of(row) : 1);
     largest_shard = std::max(largest_shard, shard);
   }
   const workload::OffloadStaging staging =
-      offload_staging(row.offload, layout.optimizer, row.compute, row.gradient, largest_shard);
+      offload_staging(row.offload, row.optimizer, row.compute, row.gradient, largest_shard);
   for (const BucketElems& bucket : buckets) {
     const parallel::ZeroCase of{
         .elems = bucket.padded,
-        .ranks = row.shards(),
-        .stage = row.stage,
+        .ranks = shards_of(row),
+        .stage = row.zero,
         .compute = row.compute,
         .gradient = row.gradient,
-        .optimizer = layout.optimizer,
-        .replicas = row.replicas / row.shards(),
+        .optimizer = row.optimizer,
+        .replicas = replicas_of(row),
         .secondary_ranks = bucket.gathers == parallel::ZeroGathers::forward_and_backward ? row.secondary_ranks : 0};
     parallel::BytesByKind held = parallel::zero_bytes(of);
     take_away(row.offload, held);
     if (row.update == workload::Update::per_bucket) held[static_cast<std::size_t>(MemoryKind::gradients)] = 0;
     for (std::size_t k = 0; k < held.size(); ++k) forms.held[k] += held[k];
-    const parallel::ZeroTraffic traffic{.microbatches = microbatches, .gathers = bucket.gathers};
-    const auto offloaded = parallel::offloaded_bytes(parallel::zero_passes(row.stage, traffic),
-                                                     row.stage > 0 ? of.shard_elems() : of.elems, staging);
+    const parallel::ZeroTraffic traffic{.microbatches = row.microbatches, .gathers = bucket.gathers};
+    const auto offloaded = parallel::offloaded_bytes(parallel::zero_passes(row.zero, traffic),
+                                                     row.zero > 0 ? of.shard_elems() : of.elems, staging);
     for (std::size_t k = 0; k < offloaded.size(); ++k) forms.offloaded[k] += offloaded[k];
     add(forms.sent, sent_of(row, bucket, of, traffic));
-    if (row.stage < 3) continue;
+    if (row.zero < 3) continue;
     const bool is_held = bucket.gathers == parallel::ZeroGathers::once_a_step;
     if (is_held) forms.most_weights += bucket.padded * elem_bytes(row.compute);
     if (!is_held) largest = std::max(largest, bucket.padded);
@@ -130,7 +129,7 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
       forms.held[static_cast<std::size_t>(MemoryKind::weights)] + ahead * largest * elem_bytes(row.compute);
   if (row.offload.parameters != workload::Offload::none) {  // shards copied to the device for gathers
     forms.most_weights +=
-        (layout.offload_ahead + 1) * workload::OffloadStaging::staged_bytes(largest_shard * elem_bytes(row.compute));
+        (row.offload_ahead + 1) * workload::OffloadStaging::staged_bytes(largest_shard * elem_bytes(row.compute));
   }
   return forms;
 }
@@ -160,13 +159,9 @@ struct Moved {
 // A rank's step. Rank 0 fills in the result's formulas and what it has sent and moved.
 class ZeroPart final : public StepPart {
  public:
-  ZeroPart(const StepRow& row, const ZeroRow& zero, const trainer::Corpus& corpus, backends::MeshRank& mesh,
+  ZeroPart(const StepRow& row, const trainer::Corpus& corpus, backends::MeshRank& mesh,
            const trainer::ChannelMap& channels, ZeroResult& result)
-      : StepPart(row, corpus, mesh, channels),
-        row_(row),
-        zero_(zero),
-        result_(result),
-        worker_(row.made.step, rank_.model()) {
+      : StepPart(row, corpus, mesh, channels), row_(row), result_(result), worker_(row.made.step, rank_.model()) {
     rank_.rehearse(worker_, row.made.step);
   }
 
@@ -222,7 +217,7 @@ class ZeroPart final : public StepPart {
   void fill_in_result() {
     const std::vector<BucketElems> buckets = buckets_of(rank_.model());
     for (const BucketElems& bucket : buckets) result_.padded += bucket.padded;
-    result_.forms = zero_forms(zero_, buckets, row_.options.layout);
+    result_.forms = zero_forms(row_.options.layout, buckets);
     const std::int64_t steps = number_ - number_before_;
     const Moved now = moved();
     const auto a_step = [&](double SentBytes::*bytes) {
@@ -240,7 +235,6 @@ class ZeroPart final : public StepPart {
   }
 
   const StepRow& row_;
-  const ZeroRow& zero_;
   ZeroResult& result_;
   trainer::TrainWorker worker_;
   std::int64_t number_ = 0;  // number of the optimizer step
@@ -281,18 +275,17 @@ std::string difference(const std::string& what, double found, double wanted) {
 
 // Calls body(row, make) with a row's ranks and what makes the part of each.
 template <class Body>
-ZeroResult with_row(const ZeroFlags& flags, const ZeroRow& zero, const Body& body) {
-  const trainer::TrainOptions options = options_of(flags, zero);
+ZeroResult with_row(const StepFlags& flags, const trainer::TrainOptions& options, const Body& body) {
   const trainer::TrainStep made = trainer::make_train_step(options.model, options.layout);
   const std::array<const schedules::Step*, 1> steps{&made.step};
-  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  const StepRow row{flags.step, options, made, steps};
+  const auto corpus = mini_train::corpus_of(options);
+  const StepRow row{flags, options, made, steps};
   ZeroResult result;
   result.parameters = parameters_of(options.model);
   body(
       row,
       [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
-        return std::make_unique<ZeroPart>(row, zero, corpus, mesh, channels, result);
+        return std::make_unique<ZeroPart>(row, corpus, mesh, channels, result);
       },
       result);
   return result;
@@ -333,18 +326,17 @@ std::string ZeroResult::wrong() const {
   return text.substr(0, text.size() - std::min<std::size_t>(text.size(), 2));
 }
 
-ZeroResult run_zero(const ZeroFlags& flags, const ZeroRow& row) {
-  return with_row(flags, row, [](const StepRow& steps, const MakeStepPart& make, ZeroResult& result) {
-    if (const auto part = measure_step(steps, std::array{kStep}, make)) add(*part, result);
+ZeroResult run_zero(const StepFlags& flags, const trainer::TrainOptions& row) {
+  return with_row(flags, row, [](const StepRow& ranks, const MakeStepPart& make, ZeroResult& result) {
+    if (const auto part = measure_step(ranks, std::array{kStep}, make)) add(*part, result);
   });
 }
 
-void serve_zero(const ZeroFlags& flags, const ZeroRow& row) {
-  std::string name =
-      mini_train::step_name(options_of(flags, row)) + "/gradients:" + std::string(core::short_name_of(row.gradient));
-  if (row.stage == 3) name += row.prefetch ? "/prefetch" : "/no prefetch";
-  with_row(flags, row, [&](const StepRow& steps, const MakeStepPart& make, ZeroResult& /*result*/) {
-    serve_step(steps, std::array{kStep}, std::vector{name}, make);
+void serve_zero(const StepFlags& flags, const trainer::TrainOptions& row) {
+  std::string name = mini_train::step_name(row) + "/gradients:" + std::string(core::short_name_of(row.layout.gradient));
+  if (row.layout.zero == 3) name += row.layout.prefetch ? "/prefetch" : "/no prefetch";
+  with_row(flags, row, [&](const StepRow& ranks, const MakeStepPart& make, ZeroResult& /*result*/) {
+    serve_step(ranks, std::array{kStep}, std::vector{name}, make);
   });
 }
 

@@ -64,9 +64,9 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 1, 4096); }},
     Flag{"--microbatches", "8", "microbatches per step, a list",
          [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
-    Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [2]",
+    Flag{"--chunks", "", "stages per rank, for schedules that take this number [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
-    Flag{"--slices", "", "token slices per microbatch, for schedules that take a number of them [4]",
+    Flag{"--slices", "", "token slices per microbatch, for schedules that take this number [4]",
          [](PipelineFlags& f, const FlagValue& v) { f.slices = integer(v, 1, 1024); }},
     Flag{"--slicing", "even", "token slices of equal length (even) or of equal time (balanced)",
          [](PipelineFlags& f, const FlagValue& v) {
@@ -74,8 +74,7 @@ const std::array kFlagsOfWhat{
          }},
     Flag{"--csv", "",
          "a schedule of your own (docs/schedule_format.md), which replaces --schedule, --stages, --microbatches, "
-         "--chunks "
-         "and --slices: the file determines all of them",
+         "--chunks and --slices: the file determines all these",
          [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
     Flag{"--pipes", "1", "pipes of the CSV; 2: the upper half of its stages is a second pipe",
          [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
@@ -161,22 +160,21 @@ void check_together(const program::CommandLine& line, const PipelineFlags& flags
   }
   for (const auto& flag : kFlagsOfModel) {
     if (flags.mode == Mode::real || !line.value(flag.names)) continue;
-    throw core::usage_error(std::string(flag.names) + " without --mode real; allowed: with --mode real");
+    throw core::usage_error(std::string(flag.names) + " requires --mode real");
   }
   if (flags.model.hidden % flags.model.heads != 0) {
     throw core::usage_error("--heads is " + std::to_string(flags.model.heads) + ", and --hidden is " +
                             std::to_string(flags.model.hidden) + "; allowed: a divisor of it");
   }
   if (flags.csv_file.empty() && line.value("--pipes")) {
-    throw core::usage_error("--pipes without --csv; allowed: with it, as named schedules have their own");
+    throw core::usage_error("--pipes requires --csv, as named schedules have their own");
   }
   if (flags.filler.given() && flags.mode == Mode::real) {
     throw core::usage_error(
-        "--fill together with --mode real; allowed: with the other modes, as the model has no such "
-        "kernels");
+        "--fill together with --mode real; allowed: with the other modes, as the model has no such kernels");
   }
   if (flags.lowered && flags.dump_csv_file.empty()) {
-    throw core::usage_error("--lowered without --dump-csv FILE; allowed: with it");
+    throw core::usage_error("--lowered requires --dump-csv FILE");
   }
 }
 
@@ -308,7 +306,7 @@ void add_named(const PipelineFlags& flags, const std::string& name, int ranks, i
   if (!search) reason = schedules::why_invalid(*entry, shape);
   if (search && shape.chunks != 1) reason = fmt::format("chunks is {}; allowed: 1", shape.chunks);
   if (search && shape.slices() != 1) reason = fmt::format("slices is {}; allowed: 1", shape.slices());
-  if (reason.empty() && !search && flags.mode == Mode::real) reason = workload::untrainable(*entry, shape.slices());
+  if (reason.empty() && !search && flags.mode == Mode::real) reason = workload::untrainable(*entry, entry->make(shape));
   if (!reason.empty()) {
     cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, reason));
   } else {

@@ -18,6 +18,7 @@
 #include "schedules/step/step.h"
 #include "simulator/emulated/emulated_run.h"
 #include "simulator/engine/engine.h"
+#include "simulator/engine/filled.h"
 
 namespace lockstep::pipeline {
 
@@ -127,13 +128,9 @@ struct Emulation {
 };
 
 // Bubbles with work in them (--fill), over a refresh: the steps that do all of the work once.
-struct Filled {
-  schedules::Step without;  // with preconditioning and empty bubbles
-  std::vector<schedules::Step> steps;
-  std::vector<schedules::StepTimeline> timelines;  // simulated
+struct Filled : simulator::FilledSteps {
+  schedules::Step without;         // with preconditioning and empty bubbles
   double makespan_without_ms = 0;  // with empty bubbles: simulated, equal to each step; emulated, the median
-  double filled = 0;               // share of the bubbles' time
-  double utilization = 0;          // share of the steps in which ranks compute
   double utilization_without = 0;  // the same for a step without the work
 };
 

@@ -116,9 +116,7 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   record.microbatches = one.shape.microbatches;
   record.chunks = one.schedule.chunks();
   record.pipes = one.schedule.num_pipes();
-  const std::string untrainable = one.entry != nullptr ? workload::untrainable(*one.entry, one.shape.slices())
-                                                       : workload::untrainable(one.schedule);
-  record.trained = untrainable.empty();
+  record.trained = one.entry == nullptr || workload::untrainable(*one.entry, one.schedule).empty();
   record.basis = run.basis;
   const schedules::Times& t = flags.times_ms;
   record.times_ms = core::StageTimesRecord{.forward = t.forward,

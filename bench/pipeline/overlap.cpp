@@ -76,7 +76,7 @@ const std::array kFlagsOfCosts{
          [](OverlapFlags& f, const FlagValue& v) { f.backward_ms = v.number(0, kLongestMs); }},
     Flag{"--t-opt", "0", "ms of the optimizer",
          [](OverlapFlags& f, const FlagValue& v) { f.optimizer_ms = v.number_from(0, kLongestMs); }},
-    Flag{"--bytes-a-layer", "28M", "bytes of gradients per layer, and as many of parameters",
+    Flag{"--bytes-a-layer", "28M", "bytes of gradients per layer, and the same for parameters",
          [](OverlapFlags& f, const FlagValue& v) { f.bytes_per_layer = v.size_bytes(); }},
     Flag{"--tensors-a-layer", "4",
          "equal tensors per layer that hold these bytes; a tensor is never split over two buckets",
@@ -289,8 +289,8 @@ void emulate_case(OverlapResult& result, const OverlapFlags& flags) {
 
 core::Estimate OverlapResult::hidden() const {
   const auto share = [this](double ms) { return communication_ms > 0 ? 1 - (ms - compute_ms) / communication_ms : 1; };
-  const std::vector<std::vector<double>> steps_ms{emulation ? emulation->samples_ms : std::vector(2, step_ms)};
-  return core::estimate(steps_ms, [&](auto medians) { return share(medians[0]); }).within(0, 1);
+  if (!emulation) return core::Estimate{share(step_ms), share(step_ms), share(step_ms)}.within(0, 1);
+  return core::estimate({&emulation->samples_ms, 1}, [&](auto medians) { return share(medians[0]); }).within(0, 1);
 }
 
 OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& one) {

@@ -282,18 +282,6 @@ simulator::Simulation simulated(const Step& step, const schedules::Times& times_
   return simulator::simulate(step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
 }
 
-// Picoseconds of kernels, over all ranks.
-double computed_ps(const Step& step, bool fillers, bool others) {
-  double ps = 0;
-  for (const schedules::RankStep& rank : step.of_rank) {
-    for (const schedules::Task& task : rank.tasks) {
-      if (task.lane != schedules::Lane::compute) continue;
-      if (schedules::is_filler(task.op) ? fillers : others) ps += static_cast<double>(task.amount);
-    }
-  }
-  return ps;
-}
-
 // Adds the work that every step does after its gradients.
 void add_precondition(Step& step, const FillerWork& work) {
   if (work.precondition == 0) return;
@@ -301,36 +289,15 @@ void add_precondition(Step& step, const FillerWork& work) {
   schedules::add_optimizer(step, ps_of_rank, schedules::Barrier::none);
 }
 
-double part_computed(double computed_ps, const Step& step, std::int64_t makespan_ps) {
-  return computed_ps / (static_cast<double>(step.num_ranks()) * static_cast<double>(makespan_ps));
-}
-
 }  // namespace
 
 Filled fill(const Case& one, const PipelineFlags& flags, const Step& plain) {
-  Filled filled;
-  filled.without = plain;
-  add_precondition(filled.without, flags.filler);
-  const simulator::Simulation without = simulated(filled.without, flags.times_ms);
-  filled.steps = schedules::fill_bubbles(filled.without, without.timeline, items_of(one, flags.filler, plain));
-  double filler_ps = 0;
-  for (const Step& with : filled.steps) {
-    simulator::Simulation simulation = simulated(with, flags.times_ms);
-    LOCKSTEP_CHECK(simulation.makespan_ps == without.makespan_ps, "work in the bubbles does not lengthen the step");
-    filled.timelines.push_back(std::move(simulation.timeline));
-    filler_ps += computed_ps(with, true, false);
-  }
-  double idle_ps = 0;
-  for (const std::int64_t ps : schedules::bubble_ps_of_ranks(filled.without, without.timeline)) {
-    idle_ps += static_cast<double>(ps);
-  }
-  const auto steps = static_cast<double>(filled.steps.size());
-  filled.makespan_without_ms = static_cast<double>(without.makespan_ps) / kPsPerMs;
-  filled.filled = filler_ps / (steps * idle_ps);
-  filled.utilization =
-      part_computed(filler_ps / steps + computed_ps(filled.without, false, true), plain, without.makespan_ps);
-  filled.utilization_without =
-      part_computed(computed_ps(plain, false, true), plain, simulated(plain, flags.times_ms).makespan_ps);
+  Step without = plain;
+  add_precondition(without, flags.filler);
+  const auto simulate = [&](const Step& step) { return simulated(step, flags.times_ms); };
+  Filled filled{simulator::filled_steps(without, items_of(one, flags.filler, plain), simulate), without};
+  filled.makespan_without_ms = static_cast<double>(filled.makespan_ps) / kPsPerMs;
+  filled.utilization_without = simulator::utilization_of(plain, static_cast<double>(simulate(plain).makespan_ps));
   return filled;
 }
 

@@ -106,7 +106,7 @@ PlaceFlags read_place(const CommandLine& line) {
   PlaceFlags place;
   read_all(line, kFlags, place);
   if (!place.mpi && line.value("--mpi-threads")) {
-    throw core::usage_error("--mpi-threads without --transport mpi; allowed: with it");
+    throw core::usage_error("--mpi-threads requires --transport mpi");
   }
   if (place.mpi && place.device.cuda && !place.device.nccl) {
     throw core::usage_error("--device cuda together with --transport mpi; allowed: --transport local or nccl");

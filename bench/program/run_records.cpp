@@ -2,6 +2,7 @@
 
 #include "core/provenance.h"
 #include "core/ranks.h"
+#include "schedules/play.h"
 
 namespace lockstep::program {
 namespace {
@@ -60,6 +61,23 @@ core::TimelineRecord timeline_record(const schedules::Step& step, const schedule
                       task.microbatch, task.part, ms_of(timeline[r][i].start_ps), ms_of(timeline[r][i].end_ps)});
     }
   }
+  return record;
+}
+
+core::ScheduleRecord replicas_record(const core::RunRecord& run, std::int32_t replicas, std::int32_t microbatches,
+                                     double step_ms, double kernels_ms) {
+  core::ScheduleRecord record;
+  record.run = run.run;
+  record.program = run.program;
+  record.ranks = record.pipes = replicas;
+  record.microbatches = microbatches;
+  record.basis = run.basis;
+  record.makespan_ms = record.own_span_ms = step_ms;
+  record.own_span_ms_of_rank.assign(static_cast<std::size_t>(replicas), step_ms);
+  record.work_ms = kernels_ms;
+  const schedules::Bubbles bubbles = schedules::bubbles_of({.makespan = step_ms, .own = step_ms, .work = kernels_ms});
+  record.bubbles = {bubbles.of_ideal, bubbles.of_makespan, bubbles.of_own_span, bubbles.own_of_ideal};
+  record.sends.assign(static_cast<std::size_t>(replicas), 0);
   return record;
 }
 

@@ -25,6 +25,10 @@ std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::B
 // The mean of all ranks, in milliseconds.
 std::vector<std::pair<std::string, double>> mean_parts_ms(const std::vector<schedules::Breakdown>& ranks);
 
+// The record of a step that replicas of a model take, each a pipe of one stage: all begin and end together.
+core::ScheduleRecord replicas_record(const core::RunRecord& run, std::int32_t replicas, std::int32_t microbatches,
+                                     double step_ms, double kernels_ms);
+
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
 
 }  // namespace lockstep::program

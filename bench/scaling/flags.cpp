@@ -196,6 +196,10 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
     options.layout = layout_of(options.layout, layout);
     options.layout.microbatch_size = batch_of(flags, options.layout, mode);
     options.device = flags.place.device;
+    if (options.layout.slices > 1 || evicts_activations(options.layout)) {
+      throw core::usage_error("the schedule " + options.layout.schedule +
+                              " has slices or evictions, which are not timed alone here; allowed: such as 1f1b");
+    }
     return trainer::checked(std::move(options));
   } catch (const core::Error& error) {
     const bool is_simulated =

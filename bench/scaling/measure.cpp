@@ -2,18 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <tuple>
-
-#include <sched.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "bench/program/place.h"
 #include "bench/program/run_records.h"
@@ -434,30 +428,6 @@ core::NamedNumbers parts_of(const Step& step, const StepTimeline& timeline, doub
   core::NamedNumbers parts = program::mean_parts_ms(schedules::breakdown_of(step, timeline));
   parts.emplace_back("around", around_ms);
   return parts;
-}
-
-double OtherPrograms::busy_s() {
-  std::ifstream file("/proc/stat");
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
-  double ticks = 0;
-  for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
-    int core = 0;
-    std::array<double, 8> spent = {};  // user, nice, system, idle, iowait, irq, softirq, steal (proc(5))
-    const int read = std::sscanf(line.c_str(), "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &core, &spent[0], &spent[1],
-                                 &spent[2], &spent[3], &spent[4], &spent[5], &spent[6], &spent[7]);
-    if (read != 9 || line[3] == ' ' || !CPU_ISSET(static_cast<std::size_t>(core), &cores)) continue;
-    ticks += std::accumulate(spent.begin(), spent.end(), 0.0) - spent[3] - spent[4];
-  }
-  timespec own{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
-  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK)) - static_cast<double>(own.tv_sec) -
-         static_cast<double>(own.tv_nsec) / 1e9;
-}
-
-double OtherPrograms::share() const {
-  const double cores_s = core::us_between(begin_, core::Clock::now()) / 1e6 * core::usable_cores();
-  return std::max(busy_s() - busy_s_, 0.0) / cores_s;
 }
 
 StepSample time_step(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps) {

@@ -222,18 +222,6 @@ LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Cor
 // The parts of a step, mean over ranks; they sum to the step. The last is "around", the time outside of its tasks.
 core::NamedNumbers parts_of(const schedules::Step& step, const schedules::StepTimeline& timeline, double around_ms);
 
-// Share of this process's cores that other programs (or other virtual machines) have used since it was made.
-class OtherPrograms {
- public:
-  double share() const;
-
- private:
-  static double busy_s();  // CPU time of all others since the machine started; 0 without /proc/stat
-
-  core::Clock::time_point begin_ = core::Clock::now();
-  double busy_s_ = busy_s();
-};
-
 struct StepSample {
   double ms = 0;
   core::NamedNumbers parts_ms = {};

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/passes.h"
+#include "simulator/engine/filled.h"
 #include "simulator/predict/clocks.h"
 #include "simulator/prices/prices.h"
 #include "workload/build_step.h"
@@ -37,25 +38,11 @@ const std::array kBubbleFlags{
                                  }},
 };
 
-struct Bubbles {
+struct Bubbles : simulator::FilledSteps {
   double plain_ms = 0;  // step without K-FAC's work
   double step_ms = 0;   // step with preconditioning; work in its bubbles does not lengthen it
-  std::size_t steps = 0;
-  double idle = 0;    // share of the time that is bubbles, over all pipeline ranks
-  double filled = 0;  // share of the bubbles that is filled
   double utilization_without = 0;
-  double utilization = 0;
 };
-
-double kernels_ps(const Step& step) {
-  double ps = 0;
-  for (const schedules::RankStep& rank : step.of_rank) {
-    for (const schedules::Task& task : rank.tasks) {
-      if (task.lane == schedules::Lane::compute) ps += static_cast<double>(task.amount);
-    }
-  }
-  return ps;
-}
 
 class Filler {
  public:
@@ -68,29 +55,14 @@ class Filler {
 
   Bubbles fill() const {
     simulator::Prediction made = predict(model_, layout_, machine_, {.keep_timeline = true});
-    Bubbles found{.plain_ms = made.step_s * 1e3};
-    const double ranks = made.step.num_ranks();
-    found.utilization_without = kernels_ps(made.step) / (ranks * found.plain_ms * kPsPerMs);
+    const double plain_ms = made.step_s * 1e3;
+    const double utilization_without = simulator::utilization_of(made.step, plain_ms * kPsPerMs);
     precondition(made.step);
-    const simulator::Simulation without = simulate_step(made.step, layout_, machine_);
-    const std::vector<Step> steps =
-        schedules::fill_bubbles(made.step, without.timeline, schedules::second_order_items(made.step, matrices()));
-    double idle_ps = 0;
-    for (const std::int64_t ps : schedules::bubble_ps_of_ranks(made.step, without.timeline)) {
-      idle_ps += static_cast<double>(ps);
-    }
-    double filler_ps = 0;
-    for (const Step& step : steps) {
-      const std::int64_t makespan_ps = simulate_step(step, layout_, machine_).makespan_ps;
-      LOCKSTEP_CHECK(makespan_ps == without.makespan_ps, "work in the bubbles does not lengthen the step");
-      filler_ps += kernels_ps(step) - kernels_ps(made.step);
-    }
-    const double all_ps = ranks * static_cast<double>(without.makespan_ps);
-    found.steps = steps.size();
-    found.step_ms = static_cast<double>(without.makespan_ps) / kPsPerMs;
-    found.idle = idle_ps / all_ps;
-    found.filled = filler_ps / (static_cast<double>(steps.size()) * idle_ps);
-    found.utilization = (kernels_ps(made.step) + filler_ps / static_cast<double>(steps.size())) / all_ps;
+    Bubbles found{simulator::filled_steps(made.step, schedules::second_order_items(made.step, matrices()),
+                                          [&](const Step& step) { return simulate_step(step, layout_, machine_); }),
+                  plain_ms};
+    found.step_ms = static_cast<double>(found.makespan_ps) / kPsPerMs;
+    found.utilization_without = utilization_without;
     return found;
   }
 
@@ -174,13 +146,13 @@ int run_bubbles(int argc, const char* const* argv, const program::Print& print) 
     layout.schedule = schedules::entry_named(name).name;
     const Bubbles found = Filler(model, layout, machine).fill();
     print(fmt::format(" {:<14} {:>10.2f} {:>10.2f} {:>9.2f} {:>9} {:>9.2f} {:>9.2f} {:>9.2f}\n", name, found.plain_ms,
-                      found.step_ms, 100 * found.idle, found.steps, 100 * found.filled, 100 * found.utilization_without,
-                      100 * found.utilization));
+                      found.step_ms, 100 * found.idle, found.steps.size(), 100 * found.filled,
+                      100 * found.utilization_without, 100 * found.utilization));
     core::StudyRecord point = study.point(setting, name);
     point.layout = text_of(layout);
     point.values = {{"step_ms", found.step_ms},
                     {"plain_step_ms", found.plain_ms},
-                    {"refresh_steps", static_cast<double>(found.steps)},
+                    {"refresh_steps", static_cast<double>(found.steps.size())},
                     {"bubbles_percent", 100 * found.idle},
                     {"filled_percent", 100 * found.filled},
                     {"utilization_without_percent", 100 * found.utilization_without},

@@ -302,7 +302,7 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
       kBoundaryFlags);
   const BoundaryFlags usual;
   if (flags.model.empty() && (flags.layout != usual.layout || flags.tp != usual.tp)) {
-    throw core::usage_error("--layout or --tp without --model, which uses nanotron's own; allowed: with --model");
+    throw core::usage_error("--layout and --tp require --model, as nanotron's own is used otherwise");
   }
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const PublishedTable published = published_table("nanotron-tp");

@@ -101,10 +101,10 @@ void check_together(const program::CommandLine& line, const SimulateFlags& flags
     throw core::usage_error("--sweep, --trace or --chakra with plan; allowed: without it");
   }
   if (flags.plans && !flags.all_ranks) {
-    throw core::usage_error("--collective-plans without --all-ranks; allowed: with it");
+    throw core::usage_error("--collective-plans requires --all-ranks");
   }
   if (flags.task != Task::calibrate && !flags.output.empty()) {
-    throw core::usage_error("--output without --calibrate; allowed: with it");
+    throw core::usage_error("--output requires --calibrate");
   }
 }
 

@@ -125,7 +125,6 @@ struct PublishedTable {
   std::vector<PublishedRow> rows;
 };
 
-std::vector<std::string> published_names();
 // Throws a usage Error that lists the names if `name` is unknown.
 PublishedTable published_table(std::string_view name);
 

@@ -66,12 +66,6 @@ std::vector<PublishedTable> all() {
 
 }  // namespace
 
-std::vector<std::string> published_names() {
-  std::vector<std::string> names;
-  for (const PublishedTable& table : all()) names.push_back(table.name);
-  return names;
-}
-
 PublishedTable published_table(std::string_view name) {
   std::string names;
   for (PublishedTable& table : all()) {

@@ -136,7 +136,7 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.check = v.integer(0, kMaxCalls) != 0; }},
     Flag{"-I,--per_iter_timing", "0", "1: columns i_min i_max i_p99 i_cv% of the timed iterations",
          [](Reading& r, const FlagValue& v) { r.flags.per_iteration_timing = v.yes_or_no(); }},
-    Flag{"-K,--per_iter_skip", "0", "iterations to leave out of -I's columns, from the first on",
+    Flag{"-K,--per_iter_skip", "0", "skip the first N iterations in -I's columns",
          [](Reading& r, const FlagValue& v) { r.flags.per_iteration_skip = integer(v, 0, kMaxCalls); }},
     Flag{"-S,--report_timestamps", "0", "1: a column with the time of day",
          [](Reading& r, const FlagValue& v) { r.flags.timestamps = v.yes_or_no(); }},
@@ -154,14 +154,14 @@ const std::array kNcclFlags{
          [](Reading&, const FlagValue& v) { v.yes_or_no(); }},
     Flag{"-z,--blocking", "0", "on GPUs, wait for: 1 each call and the other ranks, 2 each call, 3 each iteration",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocking = static_cast<Blocking>(v.integer(0, 3)); }},
-    Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time this many replays of it",
+    Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time this many replays",
          [](Reading& r, const FlagValue& v) { r.flags.device.graph_launches = integer(v, 0, kMaxGraphLaunches); }},
     Flag{"-R,--local_register", "0", "with --transport nccl, buffers are registered: 1 locally, 2 as symmetric windows",
          [](Reading& r, const FlagValue& v) { r.flags.device.registration = integer(v, 0, 2); }},
     Flag{"-x,--cta_policy", "0",
          "with --transport nccl: thread blocks for 0 speed, 1 efficiency, 2 none where possible",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.cta_policy = nonzero(integer(v, 0, 2)); }},
-    Flag{"-M,--memory,--memory_report", "0", "on GPUs, 1: what joining, buffers and calls take of their memory",
+    Flag{"-M,--memory,--memory_report", "0", "on GPUs, 1: memory that joining, buffers and calls take",
          [](Reading& r, const FlagValue& v) { r.flags.device.reports_memory = v.yes_or_no(); }},
     Flag{"-y,--stream_null", "0", "on GPUs, 1: CUDA's NULL stream in place of a stream of the rank's own",
          [](Reading& r, const FlagValue& v) { r.flags.device.null_stream = v.yes_or_no(); }},
@@ -433,7 +433,7 @@ collectives::Kind kind_of_program(std::string_view program) {
     std::vector<std::string_view> names;
     for (const Program& one : kPrograms) names.push_back(one.name);
     throw core::usage_error(
-        fmt::format("called as \"{}\", which is no collective's; allowed: {}", program, fmt::join(names, ", ")));
+        fmt::format("called as \"{}\", an unknown program name; allowed: {}", program, fmt::join(names, ", ")));
   }
   return found->kind;
 }

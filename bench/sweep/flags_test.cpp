@@ -66,7 +66,7 @@ TEST(Flags, ProgramsNameTheirCollective) {
     FAIL() << "taken";
   } catch (const core::Error& error) {
     EXPECT_EQ(
-        std::string(error.what()).rfind("called as \"collective_perf\", which is no collective's; allowed: all_re", 0),
+        std::string(error.what()).rfind("called as \"collective_perf\", an unknown program name; allowed: all_re", 0),
         0u)
         << error.what();
   }

@@ -152,9 +152,9 @@ std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks);
 // Sets algbw and busbw from the row's bytes and time.
 void set_bandwidths(RowResult& result, int num_ranks);
 
-// Which ranks' times make the time of a call. A thread with several GPUs, each of which is a rank, takes as long as its
-// slowest GPU, and -a combines the times of threads. This is nccl-tests' rule: its thread measures one time for all of
-// its GPUs.
+// How rank times are combined into the time of a call. A thread with several GPUs, each of which is a rank, takes as
+// long as its slowest GPU, and -a combines the times of threads. This is nccl-tests' rule: its thread measures one time
+// for all of its GPUs.
 struct TimeRule {
   TimeOf time_of = TimeOf::mean;
   int gpus_per_thread = 1;

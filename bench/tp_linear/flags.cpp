@@ -88,7 +88,7 @@ const std::array kFlagsOfRun{
          "grids of ranks that share a linear layer or the MLP in two and more dimensions, a list: 2x2 (2-D, SUMMA), "
          "2.5d:2x2x2 (Tesseract), 2x2x2 (3-D); with --tp, too, both are timed [none]",
          [](TpLinearFlags& f, const FlagValue& v) { f.grids = grids_of(v); }},
-    Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of them",
+    Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of the rows",
          [](TpLinearFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
     Flag{"--tiles", "1,4",
          "number of tiles into which rows are cut, a list; one tile is exchanged during the product of the next; 1 is "

@@ -17,26 +17,24 @@ workload::ContextWay context_way_of(const FlagValue& value) {
   return static_cast<workload::ContextWay>(value.index_of(workload::kContextWays));
 }
 
-core::DType dtype_of(const FlagValue& value) {
-  return core::parse_dtype(value.one_of(std::array{"f32", "bf16", "f16"}));
-}
-
 workload::Model model_of(const FlagValue& value) {
   return value.parsed_by(workload::parse_model);
 }
 
-void change_model(std::string& model, const char* field, std::int64_t value) {
-  model += std::string(",") + field + "=" + std::to_string(value);
+void LayoutFlag::read(workload::Layout& layout, const FlagValue& value) const {
+  workload::set_field(layout, field, value);
+  if (most > 0 && core::parse_number<std::int64_t>(value.text).value_or(0) > most)
+    throw value.refused("out of range", "at most " + std::to_string(most));
 }
 
-void change_length(std::string& model, std::int64_t length) {
-  const workload::Model so_far = model_of({"--model", model});
-  if (length > so_far.positions) {
-    throw core::usage_error("--length " + std::to_string(length) + " is out of range; allowed: 1 to " +
-                            std::to_string(so_far.positions) + " (the positions of " + so_far.name +
-                            "), or a --model with positions=" + std::to_string(length));
+void ModelFlag::read(std::string& model, const FlagValue& value) const {
+  const std::int64_t number = value.integer(least, most);
+  const std::int64_t positions = up_to_positions ? model_of({"--model", model}).positions : number;
+  if (number > positions) {
+    throw value.refused("out of range", "1 to " + std::to_string(positions) +
+                                            " (the model's positions), or a --model with positions=" + value.text);
   }
-  change_model(model, "sequence", length);
+  model += std::string(",") + field + "=" + value.text;
 }
 
 transports::LinkSpec link_of(const FlagValue& value) {
@@ -67,10 +65,6 @@ void set_sequences(const SequenceFlags& given, workload::Layout& layout) {
   layout.microbatches = static_cast<std::int32_t>(number);
 }
 
-workload::Compression compression_of(const FlagValue& value) {
-  return value.parsed_by(workload::parse_compression);
-}
-
 namespace {
 
 using Flag = program::FlagOf<TrainFlags>;
@@ -94,157 +88,135 @@ constexpr const char* kOptimizer = "Optimizer";
 constexpr const char* kTraining = "Training";
 constexpr const char* kRun = "Ranks and output";
 
+constexpr std::array kFlagsOfMixture{
+    ModelFlag{"--experts", "",
+              "experts of each layer's MLP; fields of --model set the mixture's other numbers (simulate --list)",
+              "experts", 0, 1024},
+    ModelFlag{"--top-k", "", "experts per token [2]", "experts_per_token", 1, 16},
+};
+
 const std::array kFlagsOfModel{
-    Flag{"--model", "nano",
-         "a name from --list, fields, or a name changed by fields: nano,layers=2 (as simulate --model)",
+    Flag{"--model", "nano", "a name from --list, fields, or a name with overrides: nano,layers=2 (as simulate --model)",
          [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layout", "",
          "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); fields that "
-         "it does not name are those of a run without it (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and "
-         "the flags below change single ones",
+         "it does not name keep their defaults (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and the flags "
+         "below override single ones",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(trainer::usual_layout(), v.text);
          }},
-    Flag{"--layers", "", "layers, in place of the named size's",
-         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "layers", v.integer(1, 10000)); }},
-    Flag{"--hidden", "", "hidden size",
-         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
-    Flag{"--heads", "", "attention heads",
-         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "heads", v.integer(1, 4096)); }},
-    Flag{"--experts", "",
-         "experts of each layer's MLP; fields of --model set the mixture's other numbers (simulate --list)",
-         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts", v.integer(0, 1024)); }},
-    Flag{"--top-k", "", "experts per token [2]",
-         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts_per_token", v.integer(1, 16)); }},
-    Flag{"--vocabulary", "", "vocabulary size; at least the tokenizer's, 256 for bytes",
-         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "vocabulary", v.integer(256, 1 << 24)); }},
-    Flag{"--length", "", "tokens per sequence [the model's]",
-         [](TrainFlags& f, const FlagValue& v) { change_length(f.model, v.integer(1, 1 << 20)); }},
-    Flag{"--dtype", "",
-         "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights) [f32, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.compute = dtype_of(v); }},
-    Flag{"--grad-dtype", "",
-         "dtype in which gradients are kept and reduced: f32, or that of --dtype [f32, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.gradient = dtype_of(v); }},
     Flag{"--data", "",
          "files, a list: text, or tokens as --tokenize and llm.c write them; the latter are mapped, not read at the "
-         "start "
-         "[a synthetic text]",
+         "start [a synthetic text]",
          [](TrainFlags& f, const FlagValue& v) { f.options.data = program::text_list(v); }},
     Flag{"--tokenizer", "",
-         "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt beside it, or a folder with these: "
+         "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt in its folder, or a folder with "
+         "these: "
          "byte pairs of GPT-2 or Llama 3 [tokens are bytes]",
          [](TrainFlags& f, const FlagValue& v) { f.options.tokenizer = tokenizer_of(v); }},
     Flag{"--tokenize", "", "write the tokens of --data to this file, instead of training",
          [](TrainFlags& f, const FlagValue& v) { f.tokens_file = file_name(v); }},
 };
 
-const std::array kFlagsOfLayout{
-    Flag{"--fp8", "",
-         "matrix products of layers in 8-bit floats, emulated on the CPU, with one scale per: none, tensor, row or "
-         "block "
-         "[none, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout = workload::parse_layout_over(f.options.layout, "fp8=" + v.text);
-         }},
-    Flag{"--dp", "", "data-parallel ranks [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.dp = program::integer(v, 1, kMostRanks); }},
-    Flag{"--tp", "", "tensor-parallel ranks [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.tp = program::integer(v, 1, kMostRanks); }},
-    Flag{"--pp", "", "pipeline ranks [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.pp = program::integer(v, 1, kMostRanks); }},
-    Flag{"--cp", "", "context-parallel ranks: each has a part of every sequence [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.cp = program::integer(v, 1, kMostRanks); }},
-    Flag{"--cp-way", "",
-         "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq [zigzag, or the "
-         "layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.cp_way = context_way_of(v); }},
-    Flag{"--ep", "", "expert-parallel ranks, of the data-parallel ones [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.ep = program::integer(v, 1, kMostRanks); }},
-    Flag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = program::integer(v, 0, 3); }},
-    Flag{
+constexpr std::array kFlagsOfLayout{
+    LayoutFlag{"--dtype", "",
+               "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights) [f32, or the layout's]",
+               "dtype"},
+    LayoutFlag{"--grad-dtype", "",
+               "dtype in which gradients are kept and reduced: f32, or the same as --dtype [f32, or the layout's]",
+               "grad_dtype"},
+    LayoutFlag{
+        "--fp8", "",
+        "matrix products of layers in 8-bit floats, emulated on the CPU, with one scale per: none, tensor, row or "
+        "block "
+        "[none, or the layout's]",
+        "fp8"},
+    LayoutFlag{"--dp", "", "data-parallel ranks [1, or the layout's]", "dp", kMostRanks},
+    LayoutFlag{"--tp", "", "tensor-parallel ranks [1, or the layout's]", "tp", kMostRanks},
+    LayoutFlag{"--pp", "", "pipeline ranks [1, or the layout's]", "pp", kMostRanks},
+    LayoutFlag{"--cp", "", "context-parallel ranks: each has a part of every sequence [1, or the layout's]", "cp",
+               kMostRanks},
+    LayoutFlag{"--ep", "", "expert-parallel ranks, of the data-parallel ones [1, or the layout's]", "ep", kMostRanks},
+    LayoutFlag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]", "zero"},
+    LayoutFlag{
         "--shard-ranks", "",
-        "neighbouring ranks that share one set of shards; other ranks have replicas of it (HSDP); 0: all data-parallel "
+        "neighbouring ranks that share one set of shards; other ranks hold replicas (HSDP); 0: all data-parallel "
         "ranks share one set [0, or the layout's]",
-        [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
-    Flag{"--secondary-ranks", "",
-         "with --zero 3: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
-         "them (hpZ of ZeRO++); 0: no such copy [0, or the layout's]",
+        "shard_ranks", kMostRanks},
+    LayoutFlag{
+        "--secondary-ranks", "",
+        "with --zero 3: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
+        "them (hpZ of ZeRO++); 0: no such copy [0, or the layout's]",
+        "secondary_ranks", kMostRanks},
+    LayoutFlag{
+        "--near-ranks", "",
+        "with --zero and --compression int8, int4, fp8 or sign: neighbouring ranks that sum gradients first, so that "
+        "only sums travel further (qgZ of ZeRO++); 0: one exchange among all [0, or the layout's]",
+        "near_ranks", kMostRanks},
+    LayoutFlag{
+        "--offload", "",
+        "where tensors are while no kernel uses them: optimizer, gradients, parameters or activations, ':', host or "
+        "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is for the "
+        "optimizer's states; none: all on the device [none, or the layout's]",
+        "offload"},
+    LayoutFlag{
+        "--offload-ahead", "",
+        "with --offload parameters: shards of weights prefetched to the device before the current gather [1, or the "
+        "layout's]",
+        "offload_ahead", 1024},
+    LayoutFlag{
+        "--update", "",
+        "when weights are updated: step_end (all at once, when the norm of all gradients is known) or per_bucket (each "
+        "gradient bucket after its last reduction, between kernels of the backward; needs --clip 0) [step_end, or "
+        "the layout's]",
+        "update"},
+    LayoutFlag{"--schedule", "", "schedule of the pipeline (simulate --list shows them) [1f1b, or the layout's]",
+               "schedule"},
+    LayoutFlag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
+               "chunks", 1024},
+    LayoutFlag{
+        "--slices", "",
+        "token slices of each microbatch, for schedules that take them (terapipe, seq1f1b, seq1f1b_i): a number, "
+        "or the tokens of each: 2048:2x1024 [1, or the layout's]",
+        "slices"},
+    LayoutFlag{"--bucket-cap-mb", "",
+               "MiB of gradients per bucket; the first bucket has 1 MiB; 0: one bucket for all [25, or the layout's]",
+               "bucket_mb"},
+    LayoutFlag{"--recompute", "",
+               "activations that the backward recomputes: none, selective or full [none, or the layout's]",
+               "recompute"},
+    LayoutFlag{"--recompute-every", "",
+               "with --recompute full: number of layers between two kept inputs, which the backward recomputes from "
+               "the first [1, or the layout's]",
+               "recompute_every", 1 << 20},
+    LayoutFlag{"--compression", "none",
+               "encoding of gradients between data-parallel ranks: none, bf16, int8, int4, fp8, sign, topk:density=D, "
+               "threshold:at=T:density=D (messages have room for a share D of the elements), randomk:density=D or "
+               "powersgd:rank=R; each takes a suffix :feedback=0 or 1",
+               "compression"},
+    LayoutFlag{"--weight-compression", "none",
+               "encoding of weights in all-gathers with --zero 3 (qwZ): none, int8, int4 or fp8", "weight_compression"},
+};
+
+const std::array kFlagsOfExchanges{
+    Flag{"--cp-way", "",
+         "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq, or colossal, which "
+         "keeps scores in memory [zigzag, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout.secondary_ranks = program::integer(v, 0, kMostRanks);
+           workload::set_field(f.options.layout, "cp_way", v);
+           f.options.layout.flash = f.options.layout.cp_way != workload::ContextWay::colossal;
          }},
-    Flag{"--near-ranks", "",
-         "with --zero and --compression int8, int4, fp8 or sign: neighbouring ranks that sum gradients first, so that "
-         "only sums travel further (qgZ of ZeRO++); 0: one exchange among all [0, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.near_ranks = program::integer(v, 0, kMostRanks); }},
-    Flag{"--offload", "",
-         "where tensors are while no kernel uses them: optimizer, gradients, parameters or activations, ':', host or "
-         "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is for the "
-         "optimizer's states; none: all on the device [none, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout = workload::parse_layout_over(f.options.layout, "offload=" + v.text);
-         }},
-    Flag{"--offload-ahead", "",
-         "with --offload parameters: shards of weights copied to the device ahead of the running gather [1, or the "
-         "layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = file_name(v); }},
     Flag{"--device-memory", "0",
          "limit for a rank's tensors in bytes (512M, 2G): a run that needs more is refused; 0: the available memory",
          [](TrainFlags& f, const FlagValue& v) { f.options.device_memory = v.size_bytes(); }},
-    Flag{
-        "--update", "",
-        "when weights are updated: step_end (all at once, when the norm of all gradients is known) or per_bucket (each "
-        "gradient bucket after its last reduction, between kernels of the backward; needs --clip 0) [step_end, or "
-        "the layout's]",
-        [](TrainFlags& f, const FlagValue& v) {
-          f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
-        }},
-    Flag{"--schedule", "",
-         "schedule of the pipeline (simulate --list shows them; bpipe is not trained) [1f1b, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) {
-           schedules::entry_named(v.text);
-           f.options.layout.schedule = v.text;
-         }},
-    Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = program::integer(v, 1, 1024); }},
-    Flag{"--slices", "",
-         "token slices of each microbatch, for schedules that take them (terapipe, seq1f1b, seq1f1b_i): a number, or "
-         "the tokens of each: 2048:2x1024 [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout = workload::parse_layout_over(f.options.layout, "slices=" + v.text);
-         }},
-    Flag{"--bucket-cap-mb", "",
-         "MiB of gradients per bucket; the first bucket has 1 MiB; 0: one bucket for all [25, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * (1 << 20));
-         }},
-    Flag{"--recompute", "", "activations that the backward recomputes: none, selective or full [none, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout = workload::parse_layout_over(f.options.layout, "recompute=" + v.text);
-         }},
-    Flag{"--recompute-every", "",
-         "with --recompute full: number of layers between two kept inputs, which the backward recomputes from "
-         "the first [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute_every = program::integer(v, 1, 1 << 20); }},
     Flag{"--overlap", "",
          "1: reduce gradients during the backward, and gather weights ahead of their use; 0: neither [1, or the "
          "layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout.overlap_gradients = v.yes_or_no();
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
-         }},
-    Flag{"--compression", "none",
-         "encoding of gradients between data-parallel ranks: none, bf16, int8, int4, fp8, sign, topk:density=D, "
-         "threshold:at=T:density=D (messages have room for a share D of the elements), randomk:density=D or "
-         "powersgd:rank=R; each takes a suffix :feedback=0 or 1",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.compression = compression_of(v); }},
-    Flag{"--weight-compression", "none",
-         "encoding of weights in all-gathers with --zero 3 (qwZ): none, int8, int4 or fp8",
-         [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout = workload::parse_layout_over(f.options.layout, "weight_compression=" + v.text);
          }},
     Flag{"--sync", "allreduce",
          "how data-parallel ranks agree: allreduce (of gradients, or sharded by --zero), server:servers=S or root "
@@ -278,7 +250,7 @@ const std::array kFlagsOfOptimizer{
          "rule of the update: sgd, momentum, rmsprop, adam or adamw, with 0, 1, 1, 2 and 2 states per parameter; "
          "formulas in docs/training.md [adamw, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
-           f.options.layout = workload::parse_layout_over(f.options.layout, "optimizer=" + v.text);
+           workload::set_field(f.options.layout, "optimizer", v);
            f.options.optimizer = kernels::rule_of(f.options.layout.optimizer).usual;
          }},
     Flag{"--momentum", "", "momentum: factor of the previous steps' sum [0.9]",
@@ -336,7 +308,7 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_every = v.integer(0, kMany); }},
     Flag{"--keep", "2", "number of newest checkpoints to keep",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = program::integer(v, 1, 1 << 20); }},
-    Flag{"--resume", "", "a checkpoint, or a folder of them: training continues from there, in any layout",
+    Flag{"--resume", "", "a checkpoint, or a folder of checkpoints: training continues from there, in any layout",
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "",
          "weights of Hugging Face's GPT-2, Llama or Mistral, instead of random ones: a safetensors file, the "
@@ -361,18 +333,16 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--gemm", kProbeGemms,
          "implementation of matrix products on the CPU: amx, packed or onednn; probe: the fastest of these in a short "
-         "probe "
-         "at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
-         "shape, whose last bits differ from run to run",
+         "probe at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
+         "shape, with last bits that differ from run to run",
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
     Flag{"--attention", kernels::kAttentionChoices.front(), kernels::kAttentionHelp,
          [](TrainFlags& f, const FlagValue& v) { f.options.attention = v.one_of(kernels::kAttentionChoices); }},
     Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"--straggler", "",
-         "with --sync: a slow replica, whose steps take factor times as long: replica=R,factor=F; replica=any: "
-         "another "
-         "one in each step; step_ms=T: stretch every replica's step to that time first",
+         "with --sync: a slow replica, whose steps are slowed by this factor: replica=R,factor=F; replica=any: "
+         "another replica in each step; step_ms=T: stretch every replica's step to that time first",
          [](TrainFlags& f, const FlagValue& v) { f.options.straggler = v.parsed_by(trainer::parse_straggler); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
@@ -380,13 +350,12 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},
     Flag{"--predict", "",
          "a machine (docs/machine_format.md), such as the description of this one by simulate --calibrate: print the "
-         "step "
          "predicted step time before the run, and compare it with the measured one",
          [](TrainFlags& f, const FlagValue& v) {
            v.parsed_by(simulator::load_machine);
            f.predict = v.text;
          }},
-    Flag{"--report-every", "1", "steps between two lines of the report",
+    Flag{"--report-every", "1", "report every N steps",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),
     Flag{"--trace", "", "file for a trace of one step; open it in ui.perfetto.dev",
@@ -424,12 +393,22 @@ void fill_in(const program::CommandLine& line, TrainFlags& flags) {
 
 }  // namespace
 
+trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
+  if (options.data.empty())
+    return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+  return trainer::Corpus::of_files(options.data, options.model.sequence, *options.tokenizer);
+}
+
 TrainFlags parse_train_flags(int argc, const char* const* argv) {
   TrainFlags flags;
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and shows where the time goes.");
   declare_all(line, kFlagsOfModel, kModel);
+  declare_all(line, kSizeFlags, kModel);
+  declare_all(line, kFlagsOfMixture, kModel);
+  declare_all(line, kTextFlags, kModel);
   declare_all(line, kFlagsOfLayout, kLayout);
+  declare_all(line, kFlagsOfExchanges, kLayout);
   declare_all(line, kFlagsOfOptimizer, kOptimizer);
   declare_all(line, kFlagsOfSequences, kTraining);
   declare_all(line, kFlagsOfTraining, kTraining);
@@ -438,17 +417,21 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
                   "each tensor-parallel rank has a share of the rows between layers", kLayout);
   line.add_switch("--delayed-update", flags.options.layout.delayed_update,
-                  "each update runs on the host during the next step, whose gradients are then those of older weights: "
+                  "each update runs on the host during the next step, whose gradients are then taken at older weights: "
                   "needs --offload with optimizer and gradients, and --dtype bf16 or f16 (ZeRO-Offload)",
                   kLayout);
   line.add_switch("--graph", flags.options.graph,
-                  "with --device cuda: record the step as a CUDA graph, and launch that in every step", kRun);
+                  "with --device cuda: record the step as a CUDA graph, and launch the graph in every step", kRun);
   line.add_switch("--serve", flags.serve,
                   "worker mode for ci/gate.py: run the steps requested on standard input (bench/serve/orders.h)", kRun);
   line.add_switch("--list", flags.list, "list the named models and exit", kRun);
   line.parse(argc, argv);
   read_all(line, kFlagsOfModel, flags);
-  read_all(line, kFlagsOfLayout, flags);
+  read_all(line, kSizeFlags, flags.model);
+  read_all(line, kFlagsOfMixture, flags.model);
+  read_all(line, kTextFlags, flags.model);
+  read_all(line, kFlagsOfLayout, flags.options.layout);
+  read_all(line, kFlagsOfExchanges, flags);
   flags.options.optimizer = kernels::rule_of(flags.options.layout.optimizer).usual;
   read_all(line, kFlagsOfOptimizer, flags);
   read_all(line, kFlagsOfTraining, flags);

@@ -16,6 +16,7 @@
 #include "core/dtype.h"
 #include "core/record.h"
 #include "kernels/gemm/gemm_choice.h"
+#include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
 #include "workload/compression.h"
 #include "workload/context_list.h"
@@ -70,13 +71,42 @@ double best_flops_a_s(std::span<const TimedWork> works, int runs, std::chrono::n
 // Readers of flags that are shared by the programs that train.
 
 workload::ContextWay context_way_of(const program::FlagValue& value);
-core::DType dtype_of(const program::FlagValue& value);  // f32, bf16, f16
 workload::Model model_of(const program::FlagValue& value);
-// Changes a field of a model's text: --layers 2 turns "nano" into "nano,layers=2".
-void change_model(std::string& model, const char* field, std::int64_t value);
-// Applies --length: tokens per sequence, at most the model's positions. Throws a usage Error.
-void change_length(std::string& model, std::int64_t length);
 transports::LinkSpec link_of(const program::FlagValue& value);
+
+// A flag that sets a field of the layout (simulate --list), as an entry of a table.
+struct LayoutFlag {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  const char* field;
+  std::int64_t most = 0;  // largest number; 0: the field's own
+
+  void read(workload::Layout& layout, const program::FlagValue& value) const;
+};
+
+// The same for a number of the model, in its text: --layers 2 turns "nano" into "nano,layers=2".
+struct ModelFlag {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  const char* field;
+  std::int64_t least = 0;
+  std::int64_t most = 0;
+  bool up_to_positions = false;  // and at most the model's positions
+
+  void read(std::string& model, const program::FlagValue& value) const;
+};
+inline constexpr std::array kSizeFlags{
+    ModelFlag{"--layers", "", "layers, in place of the named size's", "layers", 1, 10000},
+    ModelFlag{"--hidden", "", "hidden size", "hidden", 1, 1 << 20},
+    ModelFlag{"--heads", "", "attention heads", "heads", 1, 4096},
+};
+inline constexpr std::array kTextFlags{
+    ModelFlag{"--vocabulary", "", "vocabulary size; at least the tokenizer's, 256 for bytes", "vocabulary", 256,
+              1 << 24},
+    ModelFlag{"--length", "", "tokens per sequence [the model's]", "sequence", 1, 1 << 20, true},
+};
 
 // The sequences of an optimizer step, as flags state them; 0: not given.
 struct SequenceFlags {
@@ -100,7 +130,6 @@ constexpr std::array<program::FlagOf<Flags>, 3> sequence_flags(const char* size,
         "the number of microbatches follows [data-parallel ranks x microbatches x --microbatch-size]",
         [](Flags& f, const program::FlagValue& v) { f.sequences.batch = v.integer(1, 1 << 30); }}}};
 }
-workload::Compression compression_of(const program::FlagValue& value);
 
 // The command line of mini_train.
 
@@ -119,6 +148,9 @@ struct TrainFlags : program::Invocation {
   bool serve = false;           // be a worker (bench/serve/orders.h) instead of training
   bool list = false;            // list the models instead of training
 };
+
+// The text that these options train on: files, or a synthetic one.
+trainer::Corpus corpus_of(const trainer::TrainOptions& options);
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 TrainFlags parse_train_flags(int argc, const char* const* argv);

@@ -278,16 +278,20 @@ std::string public_name(const std::string& data) {
   return data.starts_with('/') ? std::filesystem::path(data).filename().string() : data;
 }
 
+}  // namespace
+
 core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
   core::NamedNumbers named;
   for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
     named.emplace_back(name_of(static_cast<parallel::MemoryKind>(k)), static_cast<double>(bytes[k]));
   }
-  named.emplace_back("total", static_cast<double>(parallel::total_of(bytes)));
   return named;
 }
 
-}  // namespace
+core::NamedNumbers with_total(core::NamedNumbers named, std::int64_t total) {
+  named.emplace_back("total", static_cast<double>(total));
+  return named;
+}
 
 core::ModelRecord model_record(const trainer::TrainOptions& options) {
   const workload::Model& model = options.model;
@@ -371,15 +375,17 @@ std::optional<std::string> attention_of(const trainer::TrainOptions& options) {
 
 }  // namespace
 
+core::RunRecord run_record(const program::Invocation& flags, const trainer::TrainOptions& options, int ranks) {
+  core::RunRecord run = program::real_run_record(flags, ranks, options.threads, options.seed, options.link);
+  program::add_place(options.device, options.mpi, ranks, run);
+  return run;
+}
+
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
-  const int ranks = options.ranks();
-  core::RunRecord run = program::new_run_record(flags, "simulated", ranks);
+  core::RunRecord run = run_record(flags, options, options.ranks());
   run.basis = basis_of(options);
-  program::add_place(options.device, options.mpi, ranks, run);
-  run.oversubscribed = program::is_oversubscribed(options.mpi, ranks, options.threads);
-  run.seed = options.seed;
-  if (options.link) run.link = program::link_record(*options.link);
+  run.oversubscribed = program::is_oversubscribed(options.mpi, options.ranks(), options.threads);
   return run;
 }
 
@@ -417,31 +423,32 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
                                          const std::string& data) const {
   const trainer::TrainOptions& options = flags_.options;
   const Timed& timed = typical();
-  return {.run = run.run,
-          .program = run.program,
-          .basis = run.basis,
-          .model = model_record(options),
-          .layout = layout_record(options.layout),
-          .schedule = options.layout.schedule,
-          .dtype = std::string(core::short_name_of(options.layout.compute)),
-          .ranks = run.ranks,
-          .threads = options.threads,
-          .data = public_name(data),
-          .tokens_per_step = options.tokens_per_step(),
-          .flop_convention = std::string(workload::kFlopConvention),
-          .peak_flops = peak_flops_,
-          .steps = steps_,
-          .timed_step = timed.report.step,
-          .parts_ms =
-              program::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
-          .memory_bytes = memory_bytes(timed.report.peak_bytes),
-          .timeline = program::timeline_record(step, timed.timeline),
-          .graph = options.graph ? std::optional(true) : std::nullopt,
-          .attention = attention_of(options),
-          .compression =
-              options.layout.compression.given() ? std::optional(text_of(options.layout.compression)) : std::nullopt,
-          .sync = sync_record(options),
-          .activations = activations_record(options.layout, timed.report)};
+  return {
+      .run = run.run,
+      .program = run.program,
+      .basis = run.basis,
+      .model = model_record(options),
+      .layout = layout_record(options.layout),
+      .schedule = options.layout.schedule,
+      .dtype = std::string(core::short_name_of(options.layout.compute)),
+      .ranks = run.ranks,
+      .threads = options.threads,
+      .data = public_name(data),
+      .tokens_per_step = options.tokens_per_step(),
+      .flop_convention = std::string(workload::kFlopConvention),
+      .peak_flops = peak_flops_,
+      .steps = steps_,
+      .timed_step = timed.report.step,
+      .parts_ms =
+          program::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
+      .memory_bytes = with_total(memory_bytes(timed.report.peak_bytes), parallel::total_of(timed.report.peak_bytes)),
+      .timeline = program::timeline_record(step, timed.timeline),
+      .graph = options.graph ? std::optional(true) : std::nullopt,
+      .attention = attention_of(options),
+      .compression =
+          options.layout.compression.given() ? std::optional(text_of(options.layout.compression)) : std::nullopt,
+      .sync = sync_record(options),
+      .activations = activations_record(options.layout, timed.report)};
 }
 
 void TrainingLog::add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const {

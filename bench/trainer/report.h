@@ -52,12 +52,16 @@ double mfu_of(const TrainFlags& flags, const trainer::StepReport& report, double
 
 // A training run as a record (docs/record_format.md).
 
+core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes);
+core::NamedNumbers with_total(core::NamedNumbers named, std::int64_t total);
 core::ModelRecord model_record(const trainer::TrainOptions& options);
 core::LayoutRecord layout_record(const workload::Layout& layout);  // text: everything beyond one rank each
 
 // Returns "measured", or "emulated" if links are.
 std::string basis_of(const trainer::TrainOptions& options);
 core::RunRecord run_record(const TrainFlags& flags);
+// The record of a program that runs such steps on at most `ranks` ranks; emulated if links join them.
+core::RunRecord run_record(const program::Invocation& flags, const trainer::TrainOptions& options, int ranks);
 
 // Collects a run's events as they happen and can make a record of them at any time. Steps of a long run are thinned out
 // to at most 2000.

@@ -2,7 +2,7 @@
 // that is read, written, or read and written in place, all at the same relative speed, with almost no arithmetic.
 //   streaming_limit THREADS COLD_BYTES MILLISECONDS NAME=STREAM+STREAM... ...      STREAM: r|w|u and bytes, as r4096
 // Each call uses the next of several sets of arrays that together exceed COLD_BYTES (0: one set). Calls alternate
-// between ordinary and streaming stores; the faster kind counts. Prints name,calls,median_us,mean_us,min_us.
+// between ordinary and streaming stores; the faster kind counts. Prints a row of compare/peers/peers.h per loop.
 #include <immintrin.h>
 #include <sched.h>
 

@@ -129,8 +129,7 @@ class BlockAttention final : public ContextAttention {
   void split(kernels::In qkv) override;
   void core(std::int32_t turn) override;
   void merge(std::int32_t turn) override;
-  kernels::In output() const override { return output_tensor().in(); }
-  const Tensor& output_tensor() const override { return held_.at(own(Array::outputs)); }
+  kernels::In output() const override { return held_.at(own(Array::outputs)).in(); }
   void forget() override;
   void give_up_output() override { held_.take(own(Array::outputs)); }
 
@@ -197,7 +196,6 @@ class HeadAttention final : public ContextAttention {
   void core(std::int32_t turn) override;
   void merge(std::int32_t turn) override;
   kernels::In output() const override { return output_.in(); }
-  const Tensor& output_tensor() const override { return output_; }
   void forget() override;
   void give_up_output() override { output_.reset(); }
 
@@ -247,7 +245,8 @@ class HeadAttention final : public ContextAttention {
 };
 
 // The form of context parallelism that keeps scores in memory: keys are passed around the ring, then values (Li et al.
-// 2021, arXiv:2105.13120, section 3.2, "ring self-attention"). No mask, and as many key heads as query heads.
+// 2021, arXiv:2105.13120, section 3.2, "ring self-attention"). A causal mask, which the paper's models lack, is added
+// to the scores. As many key heads as query heads.
 
 class ScoreAttention final : public ContextAttention {
  public:
@@ -257,7 +256,6 @@ class ScoreAttention final : public ContextAttention {
   void core(std::int32_t turn) override;
   void merge(std::int32_t /*turn*/) override {}
   kernels::In output() const override { return output_.in(); }
-  const Tensor& output_tensor() const override { return output_; }
   void forget() override;
   void give_up_output() override { output_.reset(); }
 
@@ -295,6 +293,7 @@ class ScoreAttention final : public ContextAttention {
   };
   Tensor product(const Operand& a, const Operand& b, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                  float alpha = 1) const;
+  void mask_scores() const;
   void add_to(const Shelf::Key& key, Tensor term);
 
   const ContextPlan& plan_;

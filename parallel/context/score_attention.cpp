@@ -1,12 +1,15 @@
 #include "parallel/context/attention_forms.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/residual/residual.h"
 #include "kernels/softmax/softmax.h"
+#include "parallel/parameters/device_memory.h"
 
 namespace lockstep::parallel {
 
@@ -14,8 +17,7 @@ using Moment = workload::ContextMoment;
 
 ScoreAttention::ScoreAttention(const ContextPlan& plan, const Workspace& workspace)
     : plan_(plan), layer_(plan.layer()), workspace_(workspace), shelves_(plan, workspace) {
-  LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads && !layer_.shape.causal,
-                 "colossal has no mask and as many key heads as query heads");
+  LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads, "colossal has as many key heads as query heads");
 }
 
 Tensor ScoreAttention::make(std::int64_t elems) const {
@@ -86,6 +88,27 @@ void ScoreAttention::add_to(const Shelf::Key& key, Tensor term) {
 
 // ---- forward
 
+// Adds minus infinity to the scores of keys after their query, as every score is computed.
+void ScoreAttention::mask_scores() const {
+  std::vector<float> values;
+  for (std::int64_t query = 0; query < tokens(); ++query) {
+    const std::int64_t seen = layer_.rank * tokens() + query + 1;
+    values.insert(values.end(), static_cast<std::size_t>(seen), 0.0F);
+    values.insert(values.end(), static_cast<std::size_t>(layer_.length - seen),
+                  -std::numeric_limits<float>::infinity());
+  }
+  const Tensor mask = make(tokens() * layer_.length);
+  write_rounded(workspace_.memory.device(), mask.out(), values);
+  for (std::int64_t head = 0; head < heads(); ++head) {
+    const std::int64_t at = head * mask.elems();
+    kernels::run(kernels::ResidualAdd{.count = mask.elems(),
+                                      .a = scores_.in(at, mask.elems()),
+                                      .b = mask.in(),
+                                      .y = scores_.out(at, mask.elems())},
+                 workspace_.where);
+  }
+}
+
 void ScoreAttention::split(kernels::In qkv) {
   const std::int64_t row = layer_.query_columns();
   shelves_.held.put(own(Array::queries), by_heads(qkv, 0, layer_.fused_columns()));
@@ -105,6 +128,7 @@ void ScoreAttention::core(std::int32_t turn) {
                 tokens(), columns, tokens(), alpha);
     put_block(made, block.keys_of, scores_);
     if (turn + 1 != layer_.shape.ranks) return;
+    if (layer_.shape.causal) mask_scores();
     kernels::run(
         kernels::SoftmaxForward{
             .rows = heads() * tokens(), .columns = layer_.length, .x = scores_.in(), .y = scores_.out()},
@@ -115,9 +139,9 @@ void ScoreAttention::core(std::int32_t turn) {
                         tokens(), tokens(), columns);
   add_to(own(Array::outputs), std::move(term));
   if (turn + 1 != plan_.list().turns()) return;
-  shelves_.give_up(false, Moment::blocks_end, turn);
   output_ = make(layer_.elems(Array::outputs));
   by_tokens(shelves_.held.take(own(Array::outputs)), output_.out(), 0, layer_.query_columns());
+  shelves_.give_up(false, Moment::blocks_end, turn);
 }
 
 void ScoreAttention::forget() {

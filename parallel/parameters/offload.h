@@ -130,10 +130,7 @@ class OffloadedShards {
 // through many blocks of host memory, some of which are written while the next are filled.
 class TensorsAway {
  public:
-  struct Slot {
-    std::int64_t offset = 0;  // a multiple of kAlign; slots do not overlap when their sizes are rounded up to it
-    std::int64_t bytes = 0;
-  };
+  using Slot = workload::CopySlot;
   static constexpr std::int64_t kAlign = 4096;
 
   // `room_bytes`: size of all slots together.

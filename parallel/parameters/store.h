@@ -102,7 +102,7 @@ struct StoreOptions {
   // Stages 2 and 3: gradients are reduced with every microbatch. Otherwise they are accumulated in the whole bucket,
   // which is reduced once, after the last microbatch.
   bool reduce_every_microbatch = true;
-  std::int64_t commits_per_microbatch = 1;  // of each part: slices of a microbatch add up to one gradient
+  std::int64_t commits_per_microbatch = 1;  // per part: slices of a microbatch add up to one gradient
   // A bucket's gradients are allocated when they are first added to, or reduced to a shard, and freed by the bucket's
   // own update(). Otherwise they are always allocated.
   bool frees_gradients = false;

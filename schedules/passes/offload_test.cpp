@@ -226,7 +226,7 @@ TEST(OffloadGradients, TheBackwardWaitsForAllButTheLast) {
         const Task& other = rank.tasks[earlier];
         if (task.lane != Lane::compute || !copies(other, Copied::gradients)) continue;
         copies_waited_for = 1 + std::count_if(rank.tasks.begin(), rank.tasks.begin() + earlier,
-                                              [](const Task& task) { return copies(task, Copied::gradients); });
+                                              [](const Task& copy) { return copies(copy, Copied::gradients); });
       }
       if (task.lane == Lane::compute) {
         EXPECT_LE(reduced - copies_waited_for, ahead + 1);

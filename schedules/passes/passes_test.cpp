@@ -242,12 +242,12 @@ TEST(FillBubbles, WhatStandsFirstFillsTheFirstBubbles) {
   const auto items = items_of(step, {0, 5, 5, 4, 4}, 1);
   const std::vector<Step> steps = fill_bubbles(step, timeline, items);
   std::vector<std::string> of_rank_0;
-  for (const Step& step : steps) {
-    EXPECT_TRUE(check_step(step).empty());
-    EXPECT_EQ(end_of(play_simply(step)), 90);
-    for (const Task& task : step.of_rank[0].tasks) {
+  for (const Step& filled : steps) {
+    EXPECT_TRUE(check_step(filled).empty());
+    EXPECT_EQ(end_of(play_simply(filled)), 90);
+    for (const Task& task : filled.of_rank[0].tasks) {
       if (is_filler(task.op))
-        of_rank_0.push_back(std::to_string(&step - steps.data()) + (task.what % 2 == 0 ? "A" : "B") +
+        of_rank_0.push_back(std::to_string(&filled - steps.data()) + (task.what % 2 == 0 ? "A" : "B") +
                             (task.op == Op::curvature ? std::to_string(task.microbatch) : "inv"));
     }
   }
@@ -297,9 +297,9 @@ TEST(FillBubbles, NoStepOfAnyScheduleGrows) {
     const SecondOrderMatrix matrix{0, most(8), most(8), most(10), most(10)};
     const std::vector<Step> steps = fill_bubbles(step, timeline, items_of(step, matrix, 2));
     expect_in_order(steps, schedule.name);
-    for (const Step& step : steps) {
-      EXPECT_TRUE(check_step(step).empty()) << schedule.name;
-      EXPECT_EQ(end_of(play_simply(step, prices)), end_of(timeline)) << schedule.name;
+    for (const Step& filled : steps) {
+      EXPECT_TRUE(check_step(filled).empty()) << schedule.name;
+      EXPECT_EQ(end_of(play_simply(filled, prices)), end_of(timeline)) << schedule.name;
     }
   }
 }

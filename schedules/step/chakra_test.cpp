@@ -397,8 +397,8 @@ TEST(Chakra, RefusesWithFileAndNode) {
   EXPECT_TRUE(
       mentions(changed(0, ChakraType::comp, [&](ChakraNode& node) { node.dependencies = {good.of_rank[0].back().id}; }),
                "depends on itself"));
-  EXPECT_TRUE(
-      mentions(changed(0, ChakraType::comp, [](ChakraNode& node) { node.id = 2; }), "number is that of another"));
+  EXPECT_TRUE(mentions(changed(0, ChakraType::comp, [](ChakraNode& node) { node.id = 2; }),
+                       "another node has the same number"));
   EXPECT_TRUE(
       mentions(changed(0, ChakraType::comp, [](ChakraNode& node) { node.numbers["duration_ps"] = -1; }), "11 days"));
   ChakraTrace trace = good;

@@ -39,6 +39,21 @@ inline workload::Layout all_of_them() {
           .sequence_parallel = true};
 }
 
+// Layouts whose schedules cut sequences into slices.
+inline const std::vector<workload::Layout>& layouts_of_slices() {
+  static const std::vector<workload::Layout> kLayouts = {
+      {.pp = 2, .schedule = "terapipe", .microbatches = 2, .slices = 4},
+      {.pp = 2, .schedule = "seq1f1b", .microbatches = 4, .slices = 3},
+      {.pp = 2, .schedule = "seq1f1b_i", .chunks = 2, .microbatches = 2, .slices = 2},
+      {.pp = 1, .schedule = "terapipe", .microbatches = 1, .slices = 16},
+      {.pp = 4, .schedule = "seq1f1b", .microbatches = 1, .slices = 2, .slice_tokens = {11, 5}},
+      {.tp = 2, .pp = 2, .schedule = "seq1f1b", .microbatches = 2, .slices = 4, .sequence_parallel = true},
+      {.pp = 2, .schedule = "seq1f1b", .microbatches = 2, .slices = 4, .recompute = workload::Recompute::selective},
+      {.dp = 2, .pp = 2, .zero = 3, .schedule = "seq1f1b", .microbatches = 2, .slices = 2, .bucket_cap_bytes = 20'000},
+  };
+  return kLayouts;
+}
+
 inline TrainOptions options_of(const workload::Layout& layout, std::int64_t steps = kSteps) {
   TrainOptions options;
   options.model = tiny();

@@ -162,7 +162,7 @@ struct GptStage::State {
   Fp8History fp8;
   RouterBias router_bias;
   workload::StageSlice place;
-  std::vector<StageContext> slices = {};  // of each slice of a microbatch; of whole microbatches: one
+  std::vector<StageContext> slices = {};  // one per slice of a microbatch; whole microbatches: one
   std::mutex mutex = {};                  // guards the map: threads of lanes use microbatches concurrently
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], kept between steps
@@ -270,7 +270,13 @@ void GptStage::exchanged(const schedules::Task& collective) {
 }
 
 std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
-  return state_->part_of(copy).kept();
+  if (copy.part >= 0) return state_->part_of(copy).kept();
+  std::vector<Tensor*> all;
+  for (const std::unique_ptr<PartRun>& part : state_->of(copy.microbatch).parts) {
+    const std::vector<Tensor*> kept = part->kept();
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
 }
 
 GptStage::BlockEnds GptStage::ends_of(Block block, std::int32_t microbatch) {

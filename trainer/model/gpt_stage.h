@@ -101,23 +101,24 @@ class GptStage {
   Exchange exchange(const schedules::Task& collective);
   void exchanged(const schedules::Task& collective);
 
-  // The activations, empty ones included, that a part keeps for a microbatch between its forward and its backward: an
-  // OFFLOAD or a LOAD may take them out and put them back.
+  // The activations, empty ones included, that a part keeps for a microbatch between its forward and its backward, or
+  // that all parts keep if the task names none: an OFFLOAD or an EVICT may take them out, a LOAD or a FETCH put them
+  // back.
   std::vector<parallel::Tensor*> kept(const schedules::Task& copy);
 
   // ---- a block of the stage's first part, a layer, that runs without what comes before and after it (make_part_step).
   // Instead of messages, its input and the gradient of its output are put at its ends before its first piece, and its
   // output and the gradient of its input are there after its last.
   enum class Block : std::uint8_t {
-    core,  // of attention on several context-parallel ranks: from queries, keys and values to the projection's input
+    core,  // attention on several context-parallel ranks: from queries, keys and values to the projection's input
     mlp,   // or a mixture in its place, without the norm and the addition: all ends are [own rows, hidden]
   };
   struct BlockEnds {
     parallel::Tensor* x = nullptr;
     parallel::Tensor* dy = nullptr;
     std::function<kernels::In()> y = {};
-    parallel::Tensor* dx = nullptr;             // that of a core may be made before
-    std::function<void()> begin_backward = {};  // of a core: before the first piece of its backward
+    parallel::Tensor* dx = nullptr;             // a caller may have made that of a core
+    std::function<void()> begin_backward = {};  // if given, call it before the first piece of the backward
   };
   BlockEnds ends_of(Block block, std::int32_t microbatch);
 

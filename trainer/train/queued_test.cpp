@@ -200,6 +200,7 @@ TEST(QueuedTrainer, ContextParallel) {
 TEST(QueuedTrainer, Pipelines) {
   expect_the_same_queued(few_steps({.pp = 2, .schedule = "1f1b", .microbatches = 4}));
   expect_the_same_queued(few_steps({.pp = 2, .schedule = "zb_h1", .microbatches = 4}));
+  expect_the_same_queued(few_steps({.pp = 2, .schedule = "seq1f1b", .microbatches = 2, .slices = 2}));
 }
 
 TEST(QueuedTrainer, Llama) {

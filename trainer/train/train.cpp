@@ -254,7 +254,7 @@ void check_sync(const TrainOptions& options) {
   if (!options.sync.replicas_step_alone()) {
     if (!options.straggler.given()) return;
     throw core::usage_error(
-        "--straggler without --sync; allowed: with replicas that step independently, such as --sync server:servers=" +
+        "--straggler requires --sync with replicas that step independently, such as --sync server:servers=" +
         std::to_string(options.layout.dp));
   }
   check_replicas(options);
@@ -294,6 +294,14 @@ TrainOptions checked(TrainOptions options) {
     throw core::usage_error(
         "offload is " + text_of(options.layout.offload) +
         " together with --device cuda; allowed: host, which is the optimizer's place, or --device cpu");
+  }
+  if (options.device.cuda && evicts_activations(options.layout)) {
+    throw core::usage_error("--device cuda with schedule " + options.layout.schedule +
+                            ", which moves activations in host memory; allowed: --device cpu");
+  }
+  if (options.device.cuda && options.layout.cp > 1 && options.layout.cp_way == workload::ContextWay::colossal) {
+    throw core::usage_error(
+        "--device cuda with cp_way=colossal, whose mask the host writes; allowed: --device cpu, or another cp_way");
   }
   check_algorithm(options);
   check_device(options);

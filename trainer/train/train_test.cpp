@@ -114,22 +114,14 @@ TEST_F(Layouts, PipelinesOfAllSchedules) {
   compare({.pp = 4, .schedule = "zb_h1", .microbatches = 8});
 }
 
-const std::vector<workload::Layout>& layouts_of_slices() {
-  static const std::vector<workload::Layout> kLayouts = {
-      {.pp = 2, .schedule = "terapipe", .microbatches = 2, .slices = 4},
-      {.pp = 2, .schedule = "seq1f1b", .microbatches = 4, .slices = 3},
-      {.pp = 2, .schedule = "seq1f1b_i", .chunks = 2, .microbatches = 2, .slices = 2},
-      {.pp = 1, .schedule = "terapipe", .microbatches = 1, .slices = 16},
-      {.pp = 4, .schedule = "seq1f1b", .microbatches = 1, .slices = 2, .slice_tokens = {11, 5}},
-      {.tp = 2, .pp = 2, .schedule = "seq1f1b", .microbatches = 2, .slices = 4, .sequence_parallel = true},
-      {.pp = 2, .schedule = "seq1f1b", .microbatches = 2, .slices = 4, .recompute = workload::Recompute::selective},
-      {.dp = 2, .pp = 2, .zero = 3, .schedule = "seq1f1b", .microbatches = 2, .slices = 2, .bucket_cap_bytes = 20'000},
-  };
-  return kLayouts;
-}
-
 TEST_F(Layouts, SlicesOfTokens) {
   for (const workload::Layout& layout : layouts_of_slices()) compare(layout);
+}
+
+TEST_F(Layouts, ActivationsOnOtherRanks) {
+  compare({.pp = 4, .schedule = "bpipe", .microbatches = 8});
+  compare({.pp = 4, .schedule = "bpipe", .microbatches = 4, .recompute = workload::Recompute::full});
+  compare({.dp = 2, .tp = 2, .pp = 4, .zero = 2, .schedule = "bpipe", .microbatches = 8, .sequence_parallel = true});
 }
 
 // The same of Llama's blocks: each kind of layout, and all together.
@@ -153,6 +145,7 @@ TEST(LlamaLayouts, TrainAsOneRankDoes) {
       {.pp = 2, .schedule = "zb_h1", .microbatches = 4, .recompute = workload::Recompute::full},
       {.pp = 2, .schedule = "interleaved", .chunks = 2, .microbatches = 4},
       {.pp = 2, .schedule = "zb_v", .microbatches = 4},
+      {.pp = 4, .schedule = "bpipe", .microbatches = 8},
       all_of_them()};
   for (const auto* const all : {&layouts, &layouts_of_slices()}) {
     for (const workload::Layout& layout : *all) {

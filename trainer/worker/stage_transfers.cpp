@@ -1,8 +1,8 @@
 #include "trainer/worker/stage_transfers.h"
 
+#include <algorithm>
 #include <map>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -109,34 +109,58 @@ void StageMessages::settle() {
   used_.clear();
 }
 
-CopySlots slots_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes) {
-  using parallel::TensorsAway;
-  CopySlots slots{.of_task = std::vector<TensorsAway::Slot>(rank.tasks.size())};
-  std::multimap<std::int64_t, std::int64_t> free;  // offsets by size
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, TensorsAway::Slot> away;
-  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
-    const schedules::Task& task = rank.tasks[i];
-    if (!copies_activations(task) || bytes[i] == 0) continue;
-    const std::int64_t size = (bytes[i] + TensorsAway::kAlign - 1) / TensorsAway::kAlign * TensorsAway::kAlign;
-    TensorsAway::Slot& slot = slots.of_task[i];
-    const std::tuple part(task.stage, task.microbatch, task.part);
-    if (task.op == schedules::Op::load) {
-      slot = away.at(part);
-      away.erase(part);
-      free.emplace(size, slot.offset);
-      continue;
-    }
-    slot.bytes = bytes[i];
-    if (const auto found = free.find(size); found != free.end()) {
-      slot.offset = found->second;
-      free.erase(found);
-    } else {
-      slot.offset = std::exchange(slots.room_bytes, slots.room_bytes + size);
-    }
-    LOCKSTEP_CHECK(away.emplace(part, slot).second, "a part is copied off the device once");
+using schedules::Op;
+using schedules::Task;
+
+EvictedActivations::EvictedActivations(parallel::Memory& memory, const schedules::RankStep& rank,
+                                       std::vector<std::int64_t> bytes)
+    : memory_(memory),
+      bytes_(std::move(bytes)),
+      slots_(workload::slots_of_copies(rank, bytes_)),
+      room_(memory.make(parallel::MemoryKind::activations, core::DType::u8, slots_.room_bytes)),
+      answers_(
+          std::count_if(rank.tasks.begin(), rank.tasks.end(), [](const Task& task) { return task.op == Op::yield; })) {}
+
+parallel::Tensor& EvictedActivations::make_message(std::uint32_t index) {
+  return messages_[index] = memory_.make(parallel::MemoryKind::buffers, core::DType::u8, bytes_[index]);
+}
+
+kernels::In EvictedActivations::sent(const Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept) {
+  if (task.op == Op::ask) return {&question_, core::DType::u8, 1};
+  if (task.op == Op::yield) return room_.in(slots_.of_task[index].offset, bytes_[index]);
+  const parallel::Tensor& message = make_message(index);
+  std::vector<Left>& left = left_[{task.stage, task.microbatch}];
+  left.clear();
+  auto* to = message.as<std::byte>();
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (!kept[i]->given()) continue;
+    left.push_back({i, kept[i]->dtype(), kept[i]->elems()});
+    const auto* const from = kept[i]->as<std::byte>();
+    to = std::copy_n(from, kept[i]->bytes(), to);
+    kept[i]->reset();
   }
-  LOCKSTEP_CHECK(away.empty(), "everything copied off the device comes back");
-  return slots;
+  LOCKSTEP_CHECK(to == message.as<std::byte>() + message.bytes(), "an eviction of the bytes that were predicted");
+  return message.in();
+}
+
+kernels::Out EvictedActivations::received(const Task& task, std::uint32_t index) {
+  if (task.op == Op::asked) return {&question_, core::DType::u8, 1};
+  if (task.op == Op::hold) return room_.out(slots_.of_task[index].offset, bytes_[index]);
+  return make_message(index).out();
+}
+
+void EvictedActivations::ended(const Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept) {
+  if (task.op == Op::fetch) {
+    const auto* from = messages_.at(index).as<std::byte>();
+    for (const Left& one : left_.at({task.stage, task.microbatch})) {
+      parallel::Tensor& tensor = *kept[one.tensor];
+      tensor = memory_.make(parallel::MemoryKind::activations, one.dtype, one.elems);
+      std::copy_n(from, tensor.bytes(), tensor.as<std::byte>());
+      from += tensor.bytes();
+    }
+  }
+  if (task.op == Op::yield) --answers_owed_;
+  messages_.erase(index);
 }
 
 }  // namespace lockstep::trainer

@@ -3,6 +3,7 @@
 // lanes, and overlap with kernels: the host polls their completion and never waits.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,6 +19,7 @@
 #include "parallel/parameters/offload.h"
 #include "schedules/step/step.h"
 #include "trainer/worker/lanes.h"
+#include "workload/memory.h"
 
 namespace lockstep::trainer {
 
@@ -72,18 +74,9 @@ class StageMessages {
 
 // Runs a rank's OFFLOAD and LOAD tasks of activations (schedules/passes/passes.h).
 
-// Slots in the offload buffer for each of a rank's copies, in lane order. A slot is free again once its contents are
-// back on the device, so the buffer has the size of the most bytes that are away at once.
-struct CopySlots {
-  std::vector<parallel::TensorsAway::Slot> of_task;  // [task]; empty for tasks that are not copies
-  std::int64_t room_bytes = 0;
-};
-// `bytes` of each task (workload::copied_bytes).
-CopySlots slots_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes);
-
 class ActivationCopies {
  public:
-  ActivationCopies(parallel::Memory& memory, const parallel::MakeStateRoom& make_room, CopySlots slots)
+  ActivationCopies(parallel::Memory& memory, const parallel::MakeStateRoom& make_room, workload::CopySlots slots)
       : slots_(std::move(slots)), away_(memory, make_room, slots_.room_bytes) {}
 
   // `kept`: the tensors of the task's part and microbatch, in the same order for both copies. Called by the thread of
@@ -102,8 +95,46 @@ class ActivationCopies {
   std::int64_t room_bytes() const { return slots_.room_bytes; }
 
  private:
-  CopySlots slots_;
+  workload::CopySlots slots_;
   parallel::TensorsAway away_;
+};
+
+// The messages of activations that one rank evicts to another and fetches back (EVICT, ASK, FETCH; at the other rank
+// HOLD, ASKED, YIELD: schedules/step/step.h), in host memory. An eviction copies a stage's tensors into its message and
+// frees them; the other rank keeps the message in a room of its own until it sends it back.
+class EvictedActivations {
+ public:
+  // `bytes` of each task (workload::copied_bytes).
+  EvictedActivations(parallel::Memory& memory, const schedules::RankStep& rank, std::vector<std::int64_t> bytes);
+
+  // The message of a task that begins. `kept`: the tensors of the task's microbatch, in the same order for EVICT and
+  // FETCH.
+  kernels::In sent(const schedules::Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept);
+  kernels::Out received(const schedules::Task& task, std::uint32_t index);
+  // True until the step's last YIELD has ended. A rank that waited for all others meanwhile would wait for itself. Any
+  // thread may call it.
+  bool owes_answers() const { return answers_owed_ > 0; }
+  void begin_step() { answers_owed_ = answers_; }
+  void ended(const schedules::Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept);
+
+ private:
+  struct Left {
+    std::size_t tensor;  // index in `kept`
+    core::DType dtype;
+    std::int64_t elems;
+  };
+  using Key = std::pair<std::int32_t, std::int32_t>;  // stage, microbatch
+  parallel::Tensor& make_message(std::uint32_t index);
+
+  parallel::Memory& memory_;
+  const std::vector<std::int64_t> bytes_;
+  const workload::CopySlots slots_;
+  parallel::Tensor room_;
+  const std::int64_t answers_;  // YIELDs per step
+  std::atomic<std::int64_t> answers_owed_ = 0;
+  std::byte question_{};  // content of an ASK
+  std::map<Key, std::vector<Left>> left_;
+  std::map<std::uint32_t, parallel::Tensor> messages_;  // in flight, of EVICT and FETCH
 };
 
 }  // namespace lockstep::trainer

@@ -69,13 +69,22 @@ std::vector<std::string> names_of(const schedules::RankStep& rank, RankModel& mo
   return names;
 }
 
+std::vector<std::int64_t> copied_bytes_of(const schedules::Step& step, const RankModel& model) {
+  return workload::copied_bytes(model.shape().model, model.layout(), model.plans(), step, model.rank());
+}
+
+std::unique_ptr<EvictedActivations> evictions_of(const schedules::Step& step, const schedules::RankStep& tasks,
+                                                 RankModel& model) {
+  const auto is_moved = [](const Task& task) { return task.op == Op::evict || task.op == Op::hold; };
+  if (std::none_of(tasks.tasks.begin(), tasks.tasks.end(), is_moved)) return nullptr;
+  return std::make_unique<EvictedActivations>(model.memory(), tasks, copied_bytes_of(step, model));
+}
+
 std::unique_ptr<ActivationCopies> copies_of(const schedules::Step& step, const schedules::RankStep& tasks,
                                             RankModel& model) {
   if (std::none_of(tasks.tasks.begin(), tasks.tasks.end(), schedules::copies_activations)) return nullptr;
-  const workload::Layout& layout = model.layout();
-  CopySlots places =
-      slots_of_copies(tasks, workload::copied_bytes(model.shape().model, layout, model.plans(), step, model.rank()));
-  return std::make_unique<ActivationCopies>(model.memory(), model.rooms(layout.offload.activations), std::move(places));
+  return std::make_unique<ActivationCopies>(model.memory(), model.rooms(model.layout().offload.activations),
+                                            workload::slots_of_copies(tasks, copied_bytes_of(step, model)));
 }
 
 }  // namespace
@@ -87,6 +96,7 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       end_(model),
       messages_(model.mesh().messages, model.memory().device(), model.lanes()),
       copies_(copies_of(step, tasks_, model)),
+      evictions_(evictions_of(step, tasks_, model)),
       order_(tasks_, model.lanes(), model.memory()),
       sends_before_(sends_before(tasks_)),
       microbatches_(microbatches_of(tasks_)),
@@ -128,6 +138,7 @@ void TrainWorker::begin_step(Mode mode, float gradient_scale) {
   mode_ = mode;
   model_.memory().begin_tasks();
   sends_ended_ = 0;
+  if (evictions_) evictions_->begin_step();
   start_ns_ = now_ns();
   order_.begin_step(captures_);
   for (RankStage& stage : model_.stages()) {
@@ -165,14 +176,21 @@ bool TrainWorker::begin(std::uint32_t task) {
 // Even with queued work a few tasks make the rank's thread wait for other ranks: a collective that is made on first
 // use, and the end of a step. No message may be pending then, because only this thread can send it.
 bool TrainWorker::has_to_wait(std::uint32_t task) const {
-  if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
   const Task& t = tasks_.tasks[task];
+  if (evictions_ && evictions_->owes_answers() && t.stage < 0 && t.comm != schedules::Comm::none) return true;
+  if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
   return (t.op == Op::optimizer && t.stage < 0) || t.comm != schedules::Comm::none;
+}
+
+// The tensors that a task moves; none if another rank has the stage.
+std::vector<parallel::Tensor*> TrainWorker::kept(const Task& task) {
+  return model_.find_stage(task.stage) == nullptr ? std::vector<parallel::Tensor*>()
+                                                  : model_.stage(task.stage).model->kept(task);
 }
 
 void TrainWorker::run(const Task& task, std::uint32_t index) {
   if (copies_activations(task)) {
-    copies_->run(task, index, model_.stage(task.stage).model->kept(task));
+    copies_->run(task, index, kept(task));
   } else if (task.comm != schedules::Comm::none) {
     run_collective(task);
   } else {
@@ -331,6 +349,9 @@ void TrainWorker::reduce_gradients(const Task& task) {
 
 // Memory stays with the stage until the message has been sent.
 void TrainWorker::send(const Task& task, std::uint32_t index) {
+  if (!schedules::is_between_stages(task.op)) {
+    return messages_.send(index, task, evictions_->sent(task, index, kept(task)));
+  }
   GptStage& stage = *model_.stage(task.stage).model;
   const kernels::In what =
       task.op == Op::send_activations ? stage.activations_out(task.microbatch) : stage.gradient_out(task.microbatch);
@@ -338,6 +359,7 @@ void TrainWorker::send(const Task& task, std::uint32_t index) {
 }
 
 void TrainWorker::receive(const Task& task, std::uint32_t index) {
+  if (!schedules::is_between_stages(task.op)) return messages_.receive(index, task, evictions_->received(task, index));
   GptStage& stage = *model_.stage(task.stage).model;
   const kernels::Out where =
       task.op == Op::recv_activations ? stage.activations_in(task.microbatch) : stage.gradient_in(task.microbatch);
@@ -349,9 +371,9 @@ bool TrainWorker::message_ended(const Task& task, std::uint32_t index) {
   model_.memory().work_for(index + 1);
   const bool has_ended = messages_.ended(index);
   if (has_ended) {
-    GptStage& stage = *model_.stage(task.stage).model;
-    if (task.op == Op::send_activations) stage.activations_sent(task.microbatch);
-    if (task.op == Op::send_gradient) stage.gradient_sent(task.microbatch);
+    if (task.op == Op::send_activations) model_.stage(task.stage).model->activations_sent(task.microbatch);
+    if (task.op == Op::send_gradient) model_.stage(task.stage).model->gradient_sent(task.microbatch);
+    if (!schedules::is_between_stages(task.op)) evictions_->ended(task, index, kept(task));
     if (schedules::is_send(task.op)) ++sends_ended_;
     order_.leave(index);
   } else {

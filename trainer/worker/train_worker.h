@@ -84,6 +84,7 @@ class TrainWorker final : public schedules::StageWorker {
                                              const RankModel& model);
 
   bool has_to_wait(std::uint32_t task) const;
+  std::vector<parallel::Tensor*> kept(const schedules::Task& task);
   void run(const schedules::Task& task, std::uint32_t index);
   void run_kernel(const schedules::Task& task);
   void run_collective(const schedules::Task& task);
@@ -101,7 +102,8 @@ class TrainWorker final : public schedules::StageWorker {
   RankModel& model_;
   StepEnd end_;
   StageMessages messages_;
-  const std::unique_ptr<ActivationCopies> copies_;  // if activations are offloaded
+  const std::unique_ptr<ActivationCopies> copies_;       // if activations are offloaded
+  const std::unique_ptr<EvictedActivations> evictions_;  // if this rank evicts them, or holds another's
   TaskOrder order_;
   const std::vector<std::uint32_t> sends_before_;                // number of sends issued before each task
   std::uint32_t sends_ended_ = 0;                                // in this step

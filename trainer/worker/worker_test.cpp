@@ -34,6 +34,9 @@ schedules::RankStep tasks_of(const std::vector<std::pair<Op, std::int32_t>>& cop
   return rank;
 }
 
+using workload::CopySlots;
+using workload::slots_of_copies;
+
 TEST(CopySlots, AreFreeAgainWhenWhatTheyHadIsBack) {
   const auto rank = tasks_of({{Op::offload, 0},
                               {Op::offload, 1},
