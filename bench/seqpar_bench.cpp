@@ -10,6 +10,7 @@
 
 #include "bench/context/seqpar.h"
 #include "bench/program/program.h"
+#include "bench/step/layer_part.h"
 #include "bench/step/part.h"
 #include "core/error.h"
 #include "core/provenance.h"

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/step/layer_part.h"
 #include "bench/step/part.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
@@ -42,35 +41,15 @@ std::vector<parallel::ContextLayer> layers_of(const ContextFlags& flags);
 // Refuses impossible layers before anything is timed.
 void check_layers(const ContextFlags& flags);
 
-// The core of attention: from fused queries, keys and values to the projection's input.
-step_bench::LayerBlock block_of(const workload::ContextLayer& layer);
-
 using step_bench::Direction;
 using step_bench::Mode;
 
-// The simulator's prediction of a direction with overlapped exchanges.
-
-// Microseconds from the start to the end of the last rank. kernel_us: [rank][task of the block's step], kernels as
-// measured; exchanges take the times of the simulator's link formulas.
-double simulated_us(const workload::ContextLayer& layer, Direction direction,
-                    const std::vector<std::vector<double>>& kernel_us, const transports::LinkSpec& link);
-
-// The results of a whole layer on one rank, in f32, and the positions of a rank's tokens in it.
-
-// [batch, length, ...] each.
+// The results of a whole layer on one rank, in f32: [batch, length, ...] each.
 struct Whole {
   std::vector<float> qkv, d_o;  // random, and rounded to the dtype
   std::vector<float> o, d_qkv;  // computed from them
 };
 Whole reference_of(const parallel::ContextLayer& layer, int threads);
-
-// Rows of the rank's tokens.
-std::vector<float> rows_of(const parallel::ContextLayer& layer, const std::vector<float>& all);
-// The largest difference of the rank's rows from the whole's, relative to the whole's largest element; NaN if there is
-// one.
-double difference(const parallel::ContextLayer& layer, const std::vector<float>& found, const std::vector<float>& all);
-// Its bound: 1e-5 in f32; otherwise from the roundings to the dtype (parallel/context/context_attention.h).
-double allowed_difference(const parallel::ContextLayer& layer);
 
 // Runs attention on its context-parallel ranks: timed in all modes in every round, and checked in every round.
 

@@ -140,8 +140,10 @@ class Mixture final : public step_bench::LayerPart {
   std::array<double, 2> formula_bytes() override {
     if (case_.ranks == 1) return {};
     const std::int64_t row_bytes = flags_.hidden * static_cast<std::int64_t>(core::size_of(flags_.dtype));
-    const std::int64_t kept = rows(index_, index_);
-    const std::int64_t moved = rows_here() + rows_of(index_) - 2 * kept;
+    std::int64_t moved = 0;
+    for (int other = 0; other < case_.ranks; ++other) {
+      if (other != index_) moved += rows(index_, other) + rows(other, index_);
+    }
     const auto counts = static_cast<std::int64_t>(sizeof(std::int32_t)) * case_.experts * (case_.ranks - 1);
     const auto bytes = static_cast<double>(moved * row_bytes);
     return {bytes + static_cast<double>(capacity() == 0 ? counts : 0), bytes};
@@ -191,11 +193,6 @@ class Mixture final : public step_bench::LayerPart {
   std::int64_t rows_here() const {
     std::int64_t sum = 0;
     for (int from = 0; from < case_.ranks; ++from) sum += rows(from, index_);
-    return sum;
-  }
-  std::int64_t rows_of(int from) const {
-    std::int64_t sum = 0;
-    for (int to = 0; to < case_.ranks; ++to) sum += rows(from, to);
     return sum;
   }
 

@@ -24,7 +24,7 @@
 
 namespace lockstep::step_bench {
 
-inline constexpr std::uint64_t kLayerSeed = 1;  // of all random values
+inline constexpr std::uint64_t kLayerSeed = 1;  // for all random values
 
 struct LayerBlock {
   workload::Model model;
@@ -96,7 +96,7 @@ class LayerRank {
   Passes whole_, kernels_, exchanges_;
   std::vector<Move> moves_;                 // by task; without buffers for kernels
   std::vector<std::vector<double>> times_;  // us, by task
-  std::vector<parallel::Tensor> buffers_;   // of exchanges alone
+  std::vector<parallel::Tensor> buffers_;   // for exchanges alone
 };
 
 // A block as a benchmark's part, on one of the ranks that share it.

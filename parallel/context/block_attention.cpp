@@ -60,8 +60,7 @@ class BlockAttention final : public ContextAttention {
       kernels::run(merge, workspace_.where);
     }
   }
-  kernels::In output() const override { return output_tensor().in(); }
-  const Tensor& output_tensor() const override { return held_.at(own(Array::outputs)); }
+  kernels::In output() const override { return held_.at(own(Array::outputs)).in(); }
   void forget() override {
     for (const Array array : {Array::queries, Array::keys, Array::sums}) held_.take(own(array));
   }

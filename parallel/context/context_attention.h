@@ -69,7 +69,6 @@ class ContextAttention {
   virtual void core(std::int32_t turn) = 0;
   virtual void merge(std::int32_t turn) = 0;
   virtual kernels::In output() const = 0;  // [rows, heads, head_columns], after all turns are merged
-  virtual const Tensor& output_tensor() const = 0;
   // Frees everything but the output, if there is no backward or the forward is recomputed before it.
   virtual void forget() = 0;
   virtual void give_up_output() = 0;

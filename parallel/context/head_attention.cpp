@@ -50,7 +50,6 @@ class HeadAttention final : public ContextAttention {
     outputs_.received.reset();
   }
   kernels::In output() const override { return output_.in(); }
-  const Tensor& output_tensor() const override { return output_; }
   void forget() override {
     for (Tensor* const tensor : {&q_, &kv_, &o_, &lse_}) tensor->reset();
   }

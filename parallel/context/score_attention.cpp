@@ -63,7 +63,6 @@ class ScoreAttention final : public ContextAttention {
   }
   void merge(std::int32_t /*turn*/) override {}
   kernels::In output() const override { return output_.in(); }
-  const Tensor& output_tensor() const override { return output_; }
   void forget() override {
     scores_.reset();
     for (const Array array : {Array::queries, Array::keys_only, Array::values_only}) shelves_.held.take(own(array));

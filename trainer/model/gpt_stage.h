@@ -110,15 +110,15 @@ class GptStage {
   // Instead of messages, its input and the gradient of its output are put at its ends before its first piece, and its
   // output and the gradient of its input are there after its last.
   enum class Block : std::uint8_t {
-    core,  // of attention on several context-parallel ranks: from queries, keys and values to the projection's input
+    core,  // attention on several context-parallel ranks: from queries, keys and values to the projection's input
     mlp,   // or a mixture in its place, without the norm and the addition: all ends are [own rows, hidden]
   };
   struct BlockEnds {
     parallel::Tensor* x = nullptr;
     parallel::Tensor* dy = nullptr;
     std::function<kernels::In()> y = {};
-    parallel::Tensor* dx = nullptr;             // that of a core may be made before
-    std::function<void()> begin_backward = {};  // of a core: before the first piece of its backward
+    parallel::Tensor* dx = nullptr;             // a caller may have made that of a core
+    std::function<void()> begin_backward = {};  // if given, call it before the first piece of the backward
   };
   BlockEnds ends_of(Block block, std::int32_t microbatch);
 
