@@ -1,9 +1,7 @@
 // generation_bench [--filter REGEX] --serve: a worker that makes, checks and lowers plans and schedules for ci/gate.py,
 // which counts instructions or times it.
-#include <algorithm>
 #include <array>
 #include <functional>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -65,13 +63,8 @@ struct GenerationFlags {
 };
 
 void choose_cases(GenerationFlags& flags, const program::FlagValue& filter) {
-  try {
-    const std::regex wanted(filter.text);
-    const auto is_unwanted = [&](const GenerationCase& made) { return !std::regex_search(made.name, wanted); };
-    flags.cases.erase(std::remove_if(flags.cases.begin(), flags.cases.end(), is_unwanted), flags.cases.end());
-  } catch (const std::regex_error& error) {
-    throw filter.refused(error.what(), "a regular expression");
-  }
+  const auto is_wanted = filter.parsed_by(program::name_filter);
+  std::erase_if(flags.cases, [&](const GenerationCase& entry) { return !is_wanted(entry.name); });
   if (flags.cases.empty()) throw filter.refused("no such case", "what finds a name of plan/... or schedule/...");
 }
 

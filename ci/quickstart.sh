@@ -27,6 +27,29 @@ quiet() {
   "$@" >"$log" 2>&1 || { tail -n 40 "$log"; echo "ci/quickstart.sh: failed: $* (full output: $log)" >&2; exit 1; }
 }
 
+# build COMMAND...: a build with ninja. Prints how far it is: one line that is rewritten on a terminal, else a line for each tenth.
+# Each step counts as one, and steps that are left are expected to take as long as those that are done.
+build() {
+  local line finished all seconds percent minutes last=-10 text=""
+  NINJA_STATUS='@%f %t %e@' "$@" 2>&1 | while IFS= read -r line; do
+    if [[ ! $line =~ ^@([0-9]+)\ ([0-9]+)\ ([0-9]+) ]]; then  # a compiler's message
+      [ ! -t 1 ] || printf '\n'
+      printf '%s\n' "$line"
+      continue
+    fi
+    finished=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+    percent=$((100 * finished / all)) minutes=$(((seconds * (all - finished) / (finished + 1) + 59) / 60))
+    text="  $percent % built, $seconds s; about $minutes min left"
+    if [ -t 1 ]; then
+      printf '\r%s\033[K' "$text"
+      [ "$finished" -lt "$all" ] || echo
+    elif [ $percent -ge $((last + 10)) ]; then
+      last=$percent
+      printf '%s\n' "$text"
+    fi
+  done
+}
+
 # Kernels for GPUs take nvcc as long as everything else takes: they are compiled only where there is a GPU to run them.
 cuda=OFF
 if nvidia-smi -L >/dev/null 2>&1; then
@@ -40,7 +63,7 @@ ci/install.sh build report
 step "2/4 build"
 quiet cmake --preset release -DLOCKSTEP_CUDA=$cuda
 sed -n 's/^-- \(  [A-Z].*\)/\1/p' "$log"
-cmake --build --preset release --target programs
+build cmake --build --preset release --target programs
 step "3/4 quick suite"
 rm -rf out/records
 suite=0

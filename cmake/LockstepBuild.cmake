@@ -85,7 +85,8 @@ function(lockstep_unite name)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # g++ lets a source grow by inlining without limit up to 10,000 instructions, and by 40 % beyond. A group has up to
   # ten sources: with the limit for a single source, schedules executed 10 % more instructions.
-  if(NOT LOCKSTEP_QUICK_BUILD OR name IN_LIST lockstep_counted)
+  lockstep_is_hot(hot ${name})
+  if(hot)
     target_compile_options(${name} PRIVATE
       $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:--param=large-unit-insns=100000>)
   endif()
@@ -125,14 +126,14 @@ function(lockstep_sources out ending folder)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# lockstep_library(name [FOLDER folder] [SOURCES a.cpp ...] [LINKS targets ...] [PRIVATE_LINKS targets ...]); without SOURCES
-# all of the folder's
+# lockstep_library(name [FOLDER folder] [SOURCES a.cpp ...] [LINKS targets ...] [PRIVATE_LINKS targets ...]);
+# without SOURCES all of the folder's
 function(lockstep_library name)
   cmake_parse_arguments(arg "" "FOLDER" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   lockstep_sources(arg_SOURCES .cpp "${arg_FOLDER}" ${arg_SOURCES})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:lockstep_flags> ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
-  lockstep_quick_library(${name})
+  lockstep_compile_library(${name})
   lockstep_unite_later(${name})
 endfunction()
 
@@ -163,7 +164,7 @@ function(lockstep_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS} GTest::gtest GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  lockstep_quick_test(${name})
+  lockstep_compile_test(${name})
   lockstep_unite_later(${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}")  # longest first
@@ -183,15 +184,18 @@ function(lockstep_test name)
   endforeach()
 endfunction()
 
-# lockstep_program(name SOURCES main.cpp ... LINKS targets ... NAMES names ...): a binary for users, in build/bin. With NAMES, it
-# is called by these, which are symbolic links to it, and each is a target. The target `programs` builds all programs, but no
-# tests.
+# lockstep_program(name SOURCES main.cpp ... LINKS targets ... NAMES names ... [TOOL]): a binary in build/bin. With NAMES, it is
+# called by these, which are symbolic links to it, and each is a target. The target `programs` builds all programs for users: no
+# tests, and no TOOL, which only this repository uses.
 add_custom_target(programs)
 function(lockstep_program name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;NAMES" ${ARGN})
+  cmake_parse_arguments(arg "TOOL" "" "SOURCES;LINKS;NAMES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS})
-  add_dependencies(programs ${name})
+  lockstep_compile_program(${name})
+  if(NOT arg_TOOL)
+    add_dependencies(programs ${name})
+  endif()
   foreach(link IN LISTS arg_NAMES)
     set(file ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${link})
     add_custom_command(OUTPUT ${file} COMMAND ${CMAKE_COMMAND} -E create_symlink ${name} ${file} DEPENDS ${name} VERBATIM)

@@ -2,10 +2,10 @@
 # and `development` (libraries, headers, find_package(Lockstep)); they become the packages lockstep and lockstep-dev.
 include(CMakePackageConfigHelpers)
 
-# ---- Programs. Workers of the regression gate, and what writes this repository's own pages, are of no use elsewhere.
+# ---- Programs
 get_target_property(installed_programs programs MANUALLY_ADDED_DEPENDENCIES)
 get_target_property(linked_names programs linked_names)
-list(REMOVE_ITEM installed_programs attention_loop gate_planted generation_bench validation_page ${linked_names})
+list(REMOVE_ITEM installed_programs ${linked_names})
 install(TARGETS ${installed_programs} RUNTIME COMPONENT programs)
 foreach(link IN LISTS linked_names)  # a symbolic link is installed as one
   install(PROGRAMS ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${link} TYPE BIN COMPONENT programs)

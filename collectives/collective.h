@@ -1,4 +1,4 @@
-// The meaning of each collective, and the interface behind which every way to run one is implemented.
+// The meaning of each collective, and the interface that every way to run one implements.
 //
 // A rank's input and output are arrays of blocks of `count` elements each. origin_of() defines the content of each
 // output block: the one definition that the plan checker, the verification of timed calls and the docs share. n is the

@@ -239,22 +239,23 @@ std::size_t pattern_period(const Operation& operation) {
 Patterns make_patterns(const Operation& operation, int num_ranks, std::uint64_t seed) {
   LOCKSTEP_CHECK(num_ranks > 0, "no ranks");
   const bool reduces = has_op(operation.kind);
-  Patterns made{pattern_period(operation), {}, {}};
-  made.inputs.reserve(static_cast<std::size_t>(num_ranks));
+  Patterns patterns{pattern_period(operation), {}, {}};
+  patterns.inputs.reserve(static_cast<std::size_t>(num_ranks));
   for (int rank = 0; rank < num_ranks; ++rank) {
-    made.inputs.push_back(reduces ? operand_pattern(operation.dtype, operation.op, rank, num_ranks, seed, made.period)
-                                  : copy_pattern(operation.dtype, rank, seed, made.period));
+    patterns.inputs.push_back(
+        reduces ? operand_pattern(operation.dtype, operation.op, rank, num_ranks, seed, patterns.period)
+                : copy_pattern(operation.dtype, rank, seed, patterns.period));
   }
-  if (!reduces) return made;
-  std::vector<std::byte>& reduced = made.reduced = made.inputs.front();
-  for (std::size_t r = 1; r < made.inputs.size(); ++r) {
-    core::reduce_scalar(operation.dtype, operation.op, reduced.data(), reduced.data(), made.inputs[r].data(),
-                        made.period);
+  if (!reduces) return patterns;
+  std::vector<std::byte>& reduced = patterns.reduced = patterns.inputs.front();
+  for (std::size_t r = 1; r < patterns.inputs.size(); ++r) {
+    core::reduce_scalar(operation.dtype, operation.op, reduced.data(), reduced.data(), patterns.inputs[r].data(),
+                        patterns.period);
   }
   if (operation.op == core::ReduceOp::avg) {
-    core::finish_average(operation.dtype, reduced.data(), made.period, num_ranks);
+    core::finish_average(operation.dtype, reduced.data(), patterns.period, num_ranks);
   }
-  return made;
+  return patterns;
 }
 
 Verifier::Verifier(const Operation& operation, int num_ranks, std::uint64_t seed, int average_ulps)

@@ -202,9 +202,9 @@ TEST(Verifier, RoundsRanksAndBlocksHaveDifferentInputs) {
 
 TEST(Verifier, TheSeedDecidesAll) {
   const Operation operation = operation_of(Kind::all_reduce, 64);
-  const Bytes one = input_of(Verifier(operation, 2, 1), operation, 2, 0, 0);
-  EXPECT_EQ(one, input_of(Verifier(operation, 2, 1), operation, 2, 0, 0));
-  EXPECT_NE(one, input_of(Verifier(operation, 2, 2), operation, 2, 0, 0));
+  const Bytes first_input = input_of(Verifier(operation, 2, 1), operation, 2, 0, 0);
+  EXPECT_EQ(first_input, input_of(Verifier(operation, 2, 1), operation, 2, 0, 0));
+  EXPECT_NE(first_input, input_of(Verifier(operation, 2, 2), operation, 2, 0, 0));
 }
 
 TEST(Verifier, TheLastRoundsResultIsWrongInThis) {
@@ -357,8 +357,8 @@ TEST(InPlaceLayout, PutsTheAliasedBlocksTogether) {
   const auto layout = [](Kind kind, int rank, int root = 0) {
     Operation operation = operation_of(kind, 10);
     operation.root = root;
-    const InPlaceLayout made = in_place_layout(operation, 4, rank);
-    return std::vector<std::int64_t>{made.buffer_bytes, made.input_at, made.output_at};
+    const InPlaceLayout places = in_place_layout(operation, 4, rank);
+    return std::vector<std::int64_t>{places.buffer_bytes, places.input_at, places.output_at};
   };
   using Expected = std::vector<std::int64_t>;
   EXPECT_EQ(layout(Kind::all_reduce, 2), (Expected{40, 0, 0}));

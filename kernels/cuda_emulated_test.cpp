@@ -125,22 +125,22 @@ std::vector<KernelCase> large_cases() {
 class EmulatedCuda : public testing::TestWithParam<KernelFamily> {
  public:
   // Runs in which threads and blocks are scheduled in another order must give the same bits.
-  static void expect_good(const KernelCase& one) {
+  static void expect_good(const KernelCase& kernel_case) {
     const auto device = core::make_cpu_device();
     const auto stream = device->make_stream();
     CudaContext cuda(*device, *stream);
     const Context context(cuda);
     std::uint64_t order = 1;
     const CaseRunner runner{*device, context, [&order] { emulated::set_order(++order); }};
-    EXPECT_EQ(result_errors(one, 1, runner), "");
-    EXPECT_EQ(result_errors(one, 2, runner, 1), "") << "each operand one element off its alignment";
-    EXPECT_EQ(determinism_errors(one, 3, {runner}), "");
+    EXPECT_EQ(result_errors(kernel_case, 1, runner), "");
+    EXPECT_EQ(result_errors(kernel_case, 2, runner, 1), "") << "each operand one element off its alignment";
+    EXPECT_EQ(determinism_errors(kernel_case, 3, {runner}), "");
   }
 };
 
 TEST_P(EmulatedCuda, CasesHold) {
-  for (const KernelCase& one : GetParam().test_cases()) {
-    if (one.operands.front().elems <= kMostElems) expect_good(one);
+  for (const KernelCase& kernel_case : GetParam().test_cases()) {
+    if (kernel_case.operands.front().elems <= kMostElems) expect_good(kernel_case);
   }
 }
 
@@ -161,9 +161,9 @@ TEST(EmulatedCudaWithoutClusters, CasesOfLongRowsHold) {
   const Context context(cuda);
   const CaseRunner runner{*device, context, [] {}};
   emulated::set_most_cluster_blocks(1);
-  for (const KernelCase& one : large_cases()) {
-    if (one.operands.front().elems < 2 * kPastTheStash) continue;
-    EXPECT_EQ(result_errors(one, 1, runner), "");
+  for (const KernelCase& kernel_case : large_cases()) {
+    if (kernel_case.operands.front().elems < 2 * kPastTheStash) continue;
+    EXPECT_EQ(result_errors(kernel_case, 1, runner), "");
   }
   emulated::set_most_cluster_blocks(8);
 }
@@ -250,7 +250,7 @@ std::vector<KernelFamily> emulated_families() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda, testing::ValuesIn(emulated_families()),
-                         [](const auto& one) { return std::string(one.param.name); });
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lockstep::kernels

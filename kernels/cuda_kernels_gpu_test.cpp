@@ -1,6 +1,6 @@
 // Needs a GPU: runs every test case of every family on CUDA, and the kernels by wgmma. The family is a test parameter,
-// so that ci/gpu_steps_*.txt runs each in its own process: an error that a kernel leaves behind fails everything after
-// it in its process.
+// so that ci/gpu_steps_*.txt runs each in its own process: an error that a kernel leaves fails everything after it in
+// its process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,35 +46,37 @@ class CudaContextTest : public testing::Test {
 class CudaKernelsTest : public CudaContextTest, public testing::WithParamInterface<KernelFamily> {};
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaKernelsTest, testing::ValuesIn(kKernelFamilies),
-                         [](const auto& one) { return std::string(one.param.name); });
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(CudaKernelsTest, ResultsAreTheReferences) {
-  for (const KernelCase& one : GetParam().test_cases()) {
-    EXPECT_EQ(result_errors(one, 1, runner()), "");
-    EXPECT_EQ(result_errors(one, 2, runner(), 1), "") << "each operand one element off its alignment";
+  for (const KernelCase& kernel_case : GetParam().test_cases()) {
+    EXPECT_EQ(result_errors(kernel_case, 1, runner()), "");
+    EXPECT_EQ(result_errors(kernel_case, 2, runner(), 1), "") << "each operand one element off its alignment";
   }
 }
 
 TEST_P(CudaKernelsTest, RunsGiveTheSameBits) {
-  for (const KernelCase& one : GetParam().test_cases()) EXPECT_EQ(determinism_errors(one, 3, {runner(), runner()}), "");
+  for (const KernelCase& kernel_case : GetParam().test_cases())
+    EXPECT_EQ(determinism_errors(kernel_case, 3, {runner(), runner()}), "");
 }
 
 // Kernels that update an operand are left out: a replay would update it again.
 TEST_P(CudaKernelsTest, AGraphGivesTheSameBits) {
-  for (const KernelCase& one : GetParam().test_cases()) {
+  for (const KernelCase& kernel_case : GetParam().test_cases()) {
     const auto updates = [](const CaseOperand& operand) { return operand.access == Access::update; };
-    if (!one.deterministic || std::any_of(one.operands.begin(), one.operands.end(), updates)) continue;
-    const ReferenceData<double> inputs = draw_inputs(one, 4);
-    CaseMemory memory(*device, one);
+    if (!kernel_case.deterministic || std::any_of(kernel_case.operands.begin(), kernel_case.operands.end(), updates))
+      continue;
+    const ReferenceData<double> inputs = draw_inputs(kernel_case, 4);
+    CaseMemory memory(*device, kernel_case);
     memory.fill(inputs);
-    one.run(memory.pointers(), *context);
+    kernel_case.run(memory.pointers(), *context);
     stream->synchronize();
     const std::vector<std::byte> first = memory.bytes_of_outputs();
-    const auto graph = core::capture(*stream, [&] { one.run(memory.pointers(), *context); });
+    const auto graph = core::capture(*stream, [&] { kernel_case.run(memory.pointers(), *context); });
     memory.fill(inputs);
     graph->launch(*stream);
     stream->synchronize();
-    EXPECT_EQ(memory.bytes_of_outputs(), first) << one.name();
+    EXPECT_EQ(memory.bytes_of_outputs(), first) << kernel_case.name();
   }
 }
 
@@ -139,11 +141,11 @@ class Wgmma : public CudaContextTest, public testing::WithParamInterface<core::D
     choose_attention(*cuda, "wgmma");
     choose_experts(*cuda, "wgmma");
   }
-  void expect_right(KernelCase one) {
-    ASSERT_EQ(one.implementation(*context), "wgmma") << one.name();
-    one.deterministic = true;
-    EXPECT_EQ(result_errors(one, 1, runner()), "");
-    EXPECT_EQ(determinism_errors(one, 3, {runner(), runner()}), "");
+  void expect_right(KernelCase kernel_case) {
+    ASSERT_EQ(kernel_case.implementation(*context), "wgmma") << kernel_case.name();
+    kernel_case.deterministic = true;
+    EXPECT_EQ(result_errors(kernel_case, 1, runner()), "");
+    EXPECT_EQ(determinism_errors(kernel_case, 3, {runner(), runner()}), "");
   }
 };
 
@@ -173,7 +175,7 @@ class ExpertsWgmma : public Wgmma {
 };
 
 const auto k16Bits = testing::Values(core::DType::bf16, core::DType::f16);
-const auto name_of_dtype = [](const auto& one) { return std::string(core::short_name_of(one.param)); };
+const auto name_of_dtype = [](const auto& info) { return std::string(core::short_name_of(info.param)); };
 INSTANTIATE_TEST_SUITE_P(DTypes, AttentionWgmma, k16Bits, name_of_dtype);
 INSTANTIATE_TEST_SUITE_P(DTypes, ExpertsWgmma, k16Bits, name_of_dtype);
 
@@ -200,8 +202,8 @@ TEST_P(AttentionWgmma, BackwardOfManyBlocksIsTheReferences) {
 
 // Operands that are not aligned are computed by mma.
 TEST_P(AttentionWgmma, WhatItDoesNotTakeIsRightToo) {
-  const KernelCase one = case_of(shaped(AttentionForward{.shape = {1, 2, 130, 130, 64}}, GetParam()));
-  EXPECT_EQ(result_errors(one, 2, runner(), 1), "");
+  const KernelCase kernel_case = case_of(shaped(AttentionForward{.shape = {1, 2, 130, 130, 64}}, GetParam()));
+  EXPECT_EQ(result_errors(kernel_case, 2, runner(), 1), "");
   const KernelCase narrow = case_of(shaped(AttentionForward{.shape = {1, 2, 130, 130, 32}}, GetParam()));
   EXPECT_EQ(narrow.implementation(*context), "mma");
   EXPECT_EQ(result_errors(narrow, 1, runner()), "");

@@ -91,7 +91,7 @@ KernelCase case_of(const CrossEntropy& args);
 KernelCase case_of(const CrossEntropyStats& args, std::int64_t shards);
 KernelCase case_of(const CrossEntropyFinish& args);
 
-// Ids are drawn from the whole vocabulary, of which the table may be a shard. vocabulary = 0: the table is all of it.
+// Ids are drawn from the whole vocabulary, of which the table may be a shard. vocabulary = 0: the table has all.
 struct EmbeddingForward;
 struct EmbeddingBackward;
 KernelCase case_of(const EmbeddingForward& args, std::int64_t vocabulary = 0);

@@ -3,7 +3,7 @@ touch one finding stand with it (analysis/caveats.py)."""
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Iterable, Optional
+from typing import Callable, Iterable, Optional
 
 from reports.analysis.panels import Panel
 from reports.analysis.results import headline, PanelResult
@@ -32,6 +32,11 @@ def have(lines: list) -> str:
     return "has" if len(lines) == 1 else "have"
 
 
+def found_note(level: str, found: list, noun: str, told: Callable[[list], str], before: str = "") -> list[Note]:
+    """A note on what was found, if anything was."""
+    return [Note(level, f"{before}{counted(len(found), noun)} {told(found)}.")] if found else []
+
+
 def notes_on_runs(records: Records) -> list[Note]:
     return [*_of_readers(records), *_stopped(records), *_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
 
@@ -42,11 +47,9 @@ def _of_readers(records: Records) -> Iterable[Note]:
 
 
 def _stopped(records: Records) -> Iterable[Note]:
-    stopped = [run for run in records.runs if run.partial]
-    if stopped:
-        told = joined([f"{run.program} of {run.started}" for run in stopped])
-        yield Note("error", f"{counted(len(stopped), 'run')} {have(stopped)} a partial record, from a program that was "
-                            f"stopped before its end: {told}.")
+    return found_note("error", [run for run in records.runs if run.partial], "run", lambda stopped: (
+        f"{have(stopped)} a partial record, from a program that was stopped before its end: "
+        f"{joined([f'{run.program} of {run.started}' for run in stopped])}"))
 
 
 def machine_text(machine: Machine) -> str:
@@ -124,9 +127,8 @@ def _days(records: Records) -> Iterable[Note]:
 
 def _empty_runs(records: Records) -> Iterable[Note]:
     used = {line.run.run for line in records.lines}
-    empty = [run.program for run in records.runs if run.run not in used]
-    if empty:
-        yield Note("warning", f"{counted(len(empty), 'run')} left no rows: {joined(sorted(set(empty)))}.")
+    return found_note("warning", [run.program for run in records.runs if run.run not in used], "run",
+                      lambda empty: f"left no rows: {joined(sorted(set(empty)))}")
 
 
 # ---- Warnings about the rows of collectives
@@ -140,14 +142,10 @@ def notes_on_collectives(records: Records, results: Iterable[PanelResult]) -> li
 
 
 def _bad_rows(records: Records) -> Iterable[Note]:
-    wrong = [row for row in records.rows if row.status == "wrong"]
-    failed = [row for row in records.rows if row.status == "failed"]
-    if wrong:
-        yield Note("error", f"{counted(len(wrong), 'row')} had wrong results and {are(wrong)} left out of every plot "
-                            f"and sentence: {_of_algorithms(wrong)}.")
-    if failed:
-        yield Note("error", f"{counted(len(failed), 'row')} failed and {have(failed)} no times: "
-                            f"{_of_algorithms(failed)}.")
+    yield from found_note("error", [row for row in records.rows if row.status == "wrong"], "row",
+                          lambda wrong: f"had wrong results and {are(wrong)} left out of every plot and sentence: {_of_algorithms(wrong)}")
+    yield from found_note("error", [row for row in records.rows if row.status == "failed"], "row",
+                          lambda failed: f"failed and {have(failed)} no times: {_of_algorithms(failed)}")
 
 
 def _of_algorithms(rows: list) -> str:
@@ -155,15 +153,13 @@ def _of_algorithms(rows: list) -> str:
 
 
 def _unverified(records: Records) -> Iterable[Note]:
-    number = sum(row.ok and row.wrong is None and row.basis != "simulated" for row in records.rows)
-    if number:
-        yield Note("warning", f"The results of {counted(number, 'row')} were not verified.")
+    return found_note("warning", [row for row in records.rows if row.ok and row.wrong is None and row.basis != "simulated"], "row",
+                      lambda _: "were not verified", "The results of ")
 
 
 def _zero_sizes(records: Records) -> Iterable[Note]:
-    number = sum(row.bytes == 0 for row in records.rows)
-    if number:
-        yield Note("info", f"{counted(number, 'row')} of 0 bytes: in the tables, not in the plots (logarithmic axes).")
+    return found_note("info", [row for row in records.rows if row.bytes == 0], "row",
+                      lambda _: "of 0 bytes: in the tables, not in the plots (logarithmic axes)")
 
 
 def _holes(result: PanelResult) -> list[Note]:
@@ -215,10 +211,8 @@ def notes_on_simulations(records: Records) -> list[Note]:
 
 
 def _hidden(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
-    number = repeated(lines)
-    if number:
-        yield Note("info", f"{counted(number, 'step')} of earlier runs {are([0] * number)} left out: a later one is of "
-                           "the same schedule, workload and basis.")
+    return found_note("info", [0] * repeated(lines), "step", lambda found: (
+        f"of earlier runs {are(found)} left out: a later one is of the same schedule, workload and basis"))
 
 
 def _late(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
@@ -266,13 +260,10 @@ def _names(kernels: Iterable[Kernel], most: int = 6) -> str:
 
 
 def _bad(kernels: Iterable[Kernel]) -> Iterable[Note]:
-    wrong = [kernel for kernel in kernels if kernel.status == "wrong"]
-    failed = [kernel for kernel in kernels if kernel.status == "failed"]
-    if wrong:
-        yield Note("error", f"{counted(len(wrong), 'timed kernel')} had wrong results and {are(wrong)} left out of "
-                            f"every plot and sentence: {_names(wrong)}.")
-    if failed:
-        yield Note("error", f"{counted(len(failed), 'kernel')} failed and {have(failed)} no times: {_names(failed)}.")
+    yield from found_note("error", [one for one in kernels if one.status == "wrong"], "timed kernel",
+                          lambda wrong: f"had wrong results and {are(wrong)} left out of every plot and sentence: {_names(wrong)}")
+    yield from found_note("error", [one for one in kernels if one.status == "failed"], "kernel",
+                          lambda failed: f"failed and {have(failed)} no times: {_names(failed)}")
 
 
 def _not_run(kernels: tuple[Kernel, ...]) -> Iterable[Note]:
@@ -283,10 +274,8 @@ def _not_run(kernels: tuple[Kernel, ...]) -> Iterable[Note]:
 
 
 def _unchecked(kernels: Iterable[Kernel]) -> Iterable[Note]:
-    found = [kernel for kernel in kernels if kernel.ok and not kernel.checked]
-    if found:
-        yield Note("warning", f"The results of {counted(len(found), 'timed kernel')} were not checked: "
-                              f"{_names(found)}.")
+    return found_note("warning", [kernel for kernel in kernels if kernel.ok and not kernel.checked], "timed kernel",
+                      lambda found: f"were not checked: {_names(found)}", "The results of ")
 
 
 def _threads(kernels: Iterable[Kernel]) -> Iterable[Note]:
@@ -294,18 +283,14 @@ def _threads(kernels: Iterable[Kernel]) -> Iterable[Note]:
     if many:
         told = joined([f"{threads} threads on {counted(cores, 'core')}" for threads, cores in many])
         yield Note("warning", f"More threads than cores: {told}. Threads then take turns.")
-    shared = [kernel for kernel in kernels if len(set(kernel.cores)) < len(kernel.cores)]
-    if shared:
-        yield Note("warning", f"In {counted(len(shared), 'timed kernel')} two threads were seen on one core: those "
-                              f"times are of fewer cores than they say ({_names(shared)}).")
+    yield from found_note("warning", [kernel for kernel in kernels if len(set(kernel.cores)) < len(kernel.cores)], "timed kernel",
+                          lambda shared: f"two threads were seen on one core: those times are of fewer cores than they say ({_names(shared)})", "In ")
 
 
 def _inconsistent(kernels: Iterable[Kernel]) -> Iterable[Note]:
     known = [k for k in kernels if k.ok and k.share and k.ceiling_us and k.median_us]
-    off = [k for k in known if abs(k.ceiling_us / k.median_us / k.share - 1) > 0.01]
-    if off:
-        yield Note("warning", f"The share of {counted(len(off), 'timed kernel')} is not its ceiling's time over its "
-                              f"median ({_names(off)}): the records contradict themselves.")
+    return found_note("warning", [k for k in known if abs(k.ceiling_us / k.median_us / k.share - 1) > 0.01], "timed kernel",
+                      lambda off: f"is not its ceiling's time over its median ({_names(off)}): the records contradict themselves", "The share of ")
 
 
 def _all_timed(roofline: Roofline) -> list[Kernel]:
@@ -325,14 +310,11 @@ def _without_ceiling(roofline: Roofline) -> Iterable[Note]:
 
 
 def _above(roofline: Roofline) -> Iterable[Note]:
-    above = [kernel for kernel in _all_timed(roofline) if kernel.share is not None and kernel.share > ABOVE]
-    if above:
-        most = max(above, key=lambda kernel: kernel.share)
-        where = f"{most.cache}, {counted(most.threads, 'thread')}"
-        yield Note("warning", f"{counted(len(above), 'timed kernel')} {are(above)} faster than the ceiling that is to "
-                              f"bind {'it' if len(above) == 1 else 'them'}, {case_of(most).full} most "
-                              f"({where}: {share_text(most.share)}): its operands came from a nearer cache than is "
-                              "supposed, or the machine was slower when the ceiling was measured.")
+    above = sorted((kernel for kernel in _all_timed(roofline) if (kernel.share or 0) > ABOVE), key=lambda kernel: -kernel.share)
+    return found_note("warning", above, "timed kernel", lambda _: (
+        f"{are(above)} faster than the ceiling that is to bind {'it' if len(above) == 1 else 'them'}, {case_of(above[0]).full} most "
+        f"({above[0].cache}, {counted(above[0].threads, 'thread')}: {share_text(above[0].share)}): its operands came from a nearer cache "
+        "than is supposed, or the machine was slower when the ceiling was measured"))
 
 
 def _one_sided(roofline: Roofline) -> Iterable[Note]:
@@ -353,9 +335,8 @@ def _kernel_holes(roofline: Roofline) -> Iterable[Note]:
 
 
 def _repeated(roofline: Roofline) -> Iterable[Note]:
-    if roofline.repeated:
-        yield Note("info", f"{counted(roofline.repeated, 'kernel')} of earlier runs {are([0] * roofline.repeated)} in "
-                           "the tables only: a later run has the same, with ceilings of its own.")
+    return found_note("info", [0] * roofline.repeated, "kernel", lambda found: (
+        f"of earlier runs {are(found)} in the tables only: a later run has the same, with ceilings of its own"))
 
 
 def _drift(roofline: Roofline) -> Iterable[Note]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Iterable, Optional, Sequence, Union
 
 from reports.analysis.caveats import findings_of
-from reports.analysis.findings import Finding, MOST
+from reports.analysis.groups import Finding
+from reports.analysis.findings import MOST
 from reports.check import Note, notes_on_runs
 from reports.records import Records
 from reports.units import bytes_text, counted, joined, short

@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 from typing import Any, Sequence
 
-from reports.analysis.findings import Finding
+from reports.analysis.groups import Finding
 from reports.check import Note
 from reports.claims.data import load_suite
 from reports.claims.verdict import line_of

@@ -35,6 +35,9 @@ const std::vector<std::string>& layouts() {
       "pp=2,batch=8,schedule=zb_v,overlap_tp=no,tp=2",
       "pp=4,batch=8,schedule=chimera,dp=2,microbatch=1",
       "pp=2,batch=8,schedule=dualpipe,zero=1",
+      "pp=2,tp=2,batch=4,sp=yes,schedule=seq1f1b,slices=4",
+      "pp=4,dp=2,batch=16,zero=1,schedule=bpipe",
+      "cp=2,batch=2,cp_way=colossal,flash=no",
   };
   return kLayouts;
 }

@@ -1,9 +1,9 @@
 #include "bench/kernels/benchmarks.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <string>
 #include <tuple>
@@ -142,12 +142,20 @@ void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbe
   if (outcome.status != "ok") state.SkipWithError((outcome.status + ": " + outcome.error).c_str());
 }
 
-// The endings that Google Benchmark's JSON gives to names are no part of a filter.
-bool matches(const std::string& name, const std::string& given) {
-  const std::string filter = std::regex_replace(given, std::regex("/min_time:[0-9.]+|/manual_time"), "");
-  if (filter.empty() || filter == "all") return true;
+// True for the names that --benchmark_filter chooses. The endings that Google Benchmark's JSON gives to names are no
+// part of it.
+std::function<bool(const std::string& name)> benchmark_filter() {
+  std::string filter = benchmark::GetBenchmarkFilter();
+  for (const std::string ending : {"/min_time:", "/manual_time"}) {
+    for (std::size_t at = filter.find(ending); at != std::string::npos; at = filter.find(ending)) {
+      filter.erase(at, std::min(filter.find_first_not_of("0123456789.", at + ending.size()), filter.size()) - at);
+    }
+  }
+  if (filter.empty() || filter == "all") return [](const std::string&) { return true; };
   const bool negative = filter.front() == '-';
-  return std::regex_search(name, std::regex(filter.substr(negative ? 1 : 0), std::regex::extended)) != negative;
+  return [negative, found = program::name_filter(filter.substr(negative ? 1 : 0))](const std::string& name) {
+    return found(name) != negative;
+  };
 }
 
 // Seconds to fill the operands through which cold calls rotate; the time of a check is unknown.
@@ -196,9 +204,10 @@ void make_instances(Bench& bench) {
 }
 
 std::vector<Instance*> chosen_instances(Bench& bench) {
+  const auto is_chosen = benchmark_filter();
   std::vector<Instance*> chosen;
   for (Instance& instance : bench.instances) {
-    if (matches(instance.name(), benchmark::GetBenchmarkFilter())) chosen.push_back(&instance);
+    if (is_chosen(instance.name())) chosen.push_back(&instance);
   }
   return chosen;
 }

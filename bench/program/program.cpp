@@ -3,8 +3,10 @@
 #include "bench/program/progress.h"
 
 #include <fmt/format.h>
+#include <regex.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -26,6 +28,21 @@
 #include "core/ranks.h"
 
 namespace lockstep::program {
+std::function<bool(const std::string&)> name_filter(const std::string& expression) {
+  const auto compiled = std::make_unique<regex_t>();
+  if (const int error = regcomp(compiled.get(), expression.c_str(), REG_EXTENDED | REG_NOSUB); error != 0) {
+    std::array<char, 200> reason{};
+    regerror(error, compiled.get(), reason.data(), reason.size());
+    throw core::usage_error(
+        core::one_line(fmt::format("{}: {}; allowed: a regular expression", expression, reason.data())));
+  }
+  const std::shared_ptr<regex_t> filter(new regex_t(*compiled), [](regex_t* done) {
+    regfree(done);
+    delete done;
+  });
+  return [filter](const std::string& name) { return regexec(filter.get(), name.c_str(), 0, nullptr, 0) == 0; };
+}
+
 std::string version_text(const std::string& program) {
   const core::Source source = core::source();
   const core::Build build = core::build();

@@ -59,6 +59,10 @@ class CommandLine {
   std::unique_ptr<State> state_;
 };
 
+// Whether a name has a match of this extended regular expression (POSIX). Throws a usage Error that begins with the
+// expression if it is none. (<regex> takes longer to compile than a whole program of ours.)
+std::function<bool(const std::string& name)> name_filter(const std::string& expression);
+
 // A flag that takes a value, as an entry of a table. `read` puts the value into a Target, or throws if it is refused.
 template <typename Target>
 struct FlagOf {

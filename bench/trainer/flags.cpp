@@ -172,8 +172,8 @@ constexpr std::array kFlagsOfLayout{
         "update"},
     LayoutFlag{"--schedule", "", "schedule of the pipeline (simulate --list shows them) [1f1b, or the layout's]",
                "schedule"},
-    LayoutFlag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
-               "chunks", 1024},
+    LayoutFlag{"--chunks", "", "stages per rank, for schedules that take this number [1, or the layout's]", "chunks",
+               1024},
     LayoutFlag{
         "--slices", "",
         "token slices of each microbatch, for schedules that take them (terapipe, seq1f1b, seq1f1b_i): a number, "

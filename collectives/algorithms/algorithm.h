@@ -27,7 +27,7 @@ struct Option {
   int min_value;
   int max_value;
   std::string_view meaning;
-  std::vector<int> also_tuned = {};  // values beside the default that bench/tune tries
+  std::vector<int> also_tuned = {};  // further values that bench/tune tries
 };
 
 struct Algorithm {

@@ -83,7 +83,7 @@ std::vector<int> distances_with(int bit, int num_ranks) {
 
 struct Room {
   int packed;    // the message that is being packed; two of them alternate
-  int arrivals;  // for all steps, one after the other
+  int arrivals;  // for all steps, in order
 };
 
 void add_rank(PlanBuilder& builder, int p, int r, Room room, int half) {

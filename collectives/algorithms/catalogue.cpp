@@ -272,7 +272,7 @@ std::span<const Algorithm> catalogue() {
 
 namespace {
 
-using Options = std::map<std::string, int, std::less<>>;
+using OptionValues = std::map<std::string, int, std::less<>>;
 
 const Option* find_option(const Algorithm& algorithm, std::string_view name) {
   for (const Option& option : algorithm.options) {
@@ -298,7 +298,7 @@ const Algorithm& find_algorithm(collectives::Kind kind, std::string_view name) {
                            names);
 }
 
-void set_option(const Algorithm& algorithm, std::string_view part, Options& options) {
+void set_option(const Algorithm& algorithm, std::string_view part, OptionValues& options) {
   const auto [name, digits, has_value] = core::name_and_value(part);
   const Option* option = has_value ? find_option(algorithm, name) : nullptr;
   if (option == nullptr) {

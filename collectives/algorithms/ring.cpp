@@ -5,7 +5,7 @@
 //   at the same time piece 1 goes 2 -> 3 -> 0 -> 1, piece 2 goes 3 -> 0 -> 1 -> 2, ...
 //
 // Two directions: half of each piece goes the other way, so that both directions of a link work. Lanes: pieces are cut
-// further, and each lane runs its own ring beside the others (NCCL's channels).
+// further, and each lane runs its own ring in parallel (NCCL's channels).
 //
 // Source: Patarasuk, Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, J. Parallel Distrib.
 //   Comput. 69 (2009), sections 3 and 4.

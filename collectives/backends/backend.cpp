@@ -156,8 +156,8 @@ Prepared Endpoint::prepare(const collectives::Operation& operation, std::string_
 void run_together(std::span<const Backend* const> backends, const BackendOptions& options, const EndpointsBody& body) {
   if (backends.size() == 1 && backends.front()->run != nullptr) {
     return backends.front()->run(options, [&body](Endpoint& endpoint) {
-      Endpoint* const one = &endpoint;
-      body({&one, 1});
+      Endpoint* const only = &endpoint;
+      body({&only, 1});
     });
   }
   for (const Backend* backend : backends) {
@@ -178,7 +178,8 @@ std::span<const Backend> all_backends() {
 }
 
 bool is_backend(std::string_view name) {
-  return std::any_of(kBackends.begin(), kBackends.end(), [name](const Backend& one) { return one.name == name; });
+  return std::any_of(kBackends.begin(), kBackends.end(),
+                     [name](const Backend& backend) { return backend.name == name; });
 }
 
 const Backend& find_backend(std::string_view name) {

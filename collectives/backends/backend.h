@@ -1,4 +1,4 @@
-// Backends: all that can run a collective, behind one interface, and the plan that an algorithm's name stands for.
+// Backends: everything that can run a collective, with one interface, and the plan that an algorithm's name stands for.
 #pragma once
 
 #include <chrono>
@@ -32,14 +32,15 @@ plan::Plan plan_for(const collectives::Operation& operation, int num_ranks, std:
 
 }  // namespace lockstep::backends
 
-// Backends: the ways to start ranks and run collectives, behind one interface. A sweep, a test or a trainer names a
+// Backends: the ways to start ranks and run collectives, with one interface. A sweep, a test or a trainer names a
 // backend and an algorithm, and sees no difference.
 //
 //   local   ranks of this machine over shared memory; plans by the direct executor; links emulated on request
 //   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives, with Open MPI also as
 //           "library:algorithm=ring" (libraries/mpi_library.h)
-//   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
-//   nccl    one GPU per rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
+//   cuda    ranks on GPUs, several may share one, threads or processes of mpirun on one host; plans by
+//           the CUDA executor
+//   nccl    one GPU per rank, threads or processes of mpirun; plans by groups of NCCL's sends and receives, and
 //           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_rules.h)
 namespace lockstep::transports {
 
@@ -133,8 +134,8 @@ struct Backend {
   std::string_view executor;  // name of what runs its plans, as in Prepared; empty: the backend runs no plans
   bool has_library;           // has an algorithm kLibrary
   std::optional<std::string> (*absence)();  // why it cannot be used here: "not built in: ..."; nothing if it can
-  // Runs body on every rank of this process; core::run_ranks says how failures are reported. nullptr: use open() and
-  // join().
+  // Runs body on every rank of this process; core::run_ranks documents how failures are reported. nullptr: use open()
+  // and join().
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
   // GPUs that this process sees, if ranks run on GPUs (places.h); nullptr: ranks run on the CPU.
   std::vector<core::CudaDeviceInfo> (*gpus)() = nullptr;
@@ -159,7 +160,7 @@ const Backend& find_backend(std::string_view name);  // throws a usage Error tha
 // Runs body on every rank of this process, with an endpoint of each backend, in their order. More than one must be on
 // GPUs: they share the rank's world, device and stream. No rank may have work in flight in one endpoint when another
 // rank starts work in another: all ranks meet in between (finish(), then a barrier), as the kernels of each wait for
-// those of other ranks, which may share the GPU.
+// kernels of other ranks, which may share the GPU.
 using EndpointsBody = std::function<void(std::span<Endpoint* const>)>;
 void run_together(std::span<const Backend* const> backends, const BackendOptions& options, const EndpointsBody& body);
 

@@ -135,7 +135,7 @@ class CudaMember final : public GpuMember {
                   [this] { ranks_.check(); }} {}
 
   Endpoint& endpoint() override { return endpoint_; }
-  // Kernels of peers write to this rank's memory until all of them have ended.
+  // Kernels of peers write to this rank's memory until they have all ended.
   void leave() override { ranks_.disband(); }
 
  private:
@@ -166,10 +166,10 @@ std::unique_ptr<GpuMember> join_cuda(transports::World& world, RankGpu& gpu, con
 
 // Ranks of a local mesh on CUDA devices, which several may share; our kernels run their collectives.
 //
-// Such a kernel waits for those of other ranks, so all blocks that wait for each other must be able to run at the same
-// time: each rank on a device, and each of its streams that has collectives, is counted with multiprocessors of its
-// own. Kernels that compute may be enqueued before, and occupy these multiprocessors for a while. They wait for no
-// other kernel, so they end; and as the work enqueued behind them is finite (the host enqueues no further than the end
+// Such a kernel waits for the kernels of other ranks, so all blocks that wait for each other must be able to run at the
+// same time: each rank on a device, and each of its streams that has collectives, is counted with multiprocessors of
+// its own. Kernels that compute may be enqueued before, and occupy these multiprocessors for a while. They wait for no
+// other kernel, so they end; and as the work enqueued after them is finite (the host enqueues no further than the end
 // of the step), a block that waits for a multiprocessor gets one.
 namespace {
 
@@ -190,10 +190,10 @@ int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side
 }
 
 // Streams that share a connection to the GPU serialize, and a kernel that waits for another rank's would wait forever
-// if that kernel, or a copy that the other rank's thread waits for, were enqueued behind it. The driver makes at most
-// 32 connections (core/device_cuda.cpp asks for them), for the streams of all ranks of this process. A rank has one
-// stream for kernels, those of its collectives, two for messages, and the device's own for copies. If that is too many,
-// collectives use the stream of the kernels.
+// if that kernel, or a copy that the other rank's thread waits for, were enqueued after it. The driver makes at most 32
+// connections (core/device_cuda.cpp asks for them), for the streams of all ranks of this process. A rank has one stream
+// for kernels, one for each of its collectives' channels, two for messages, and the device's own for copies. If that is
+// too many, collectives use the stream of the kernels.
 std::vector<int> queues_that_fit(const MeshOptions& options, std::size_t num_channels, int ranks_on_it) {
   constexpr int kConnections = 32;
   constexpr int kOtherStreams = 4;
@@ -258,7 +258,7 @@ class CudaMeshDevice final : public MeshDevice {
     std::string label = plan.algorithm;
     return {std::move(collective), std::move(label), "cuda", std::move(plan)};
   }
-  // Kernels of peers use this rank's memory until all of them have ended.
+  // Kernels of peers use this rank's memory until they have all ended.
   void leave() override {
     settle();
     for (auto& ranks : ranks_) {

@@ -67,8 +67,8 @@ struct MeshOptions {
 //     caller enqueues waits for the work that makes the input and the work that uses the output; after it, the caller
 //     enqueues waits for the collective's end where its result is used (an event recorded in of_channel[channel]);
 //   - members of a channel run its collectives in the same order. Between channels a rank may differ from its peers, as
-//     a collective in one stream does not delay those of another; work that shares a stream (by queue_of_channel, or
-//     kComputeQueue) must be enqueued in the same order by all ranks that share it;
+//     a collective in one stream does not delay collectives in another; work that shares a stream (by queue_of_channel,
+//     or kComputeQueue) must be enqueued in the same order by all ranks that share it;
 //   - only prepare() and settle() block the rank's thread.
 struct MeshQueues {
   core::Stream* compute = nullptr;
@@ -93,7 +93,7 @@ struct MeshRank {
   std::function<Prepared(std::size_t channel, const collectives::Operation&, std::string_view algorithm)> prepare;
   // CUDA: streams that run() of a collective enqueues on. nullptr otherwise: work is done when its call returns.
   const MeshQueues* queues = nullptr;
-  // Returns when all work enqueued on these streams is done; throws if any of it has failed.
+  // Returns when all work enqueued on these streams is done; throws if any has failed.
   std::function<void()> settle = [] {};
 };
 

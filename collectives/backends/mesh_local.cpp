@@ -51,12 +51,12 @@ class MeshMessages final : public transports::Transport {
 
  private:
   // A paced message has two parts, each a message of its own: the time at which it is due, and its bytes.
-  struct Flight {
+  struct PacedMessage {
     std::array<transports::Request, 2> parts;
     std::size_t parts_done = 0;
     std::int64_t due_ns = 0;
   };
-  bool landed(Flight& flight);
+  bool landed(PacedMessage& flight);
   std::int64_t next_due_ns() const;  // earliest due time of messages that have landed
   void nap();
 
@@ -65,7 +65,7 @@ class MeshMessages final : public transports::Transport {
   const std::optional<MeshLinks> links_;
   const core::AbortFlag& abort_;
   const core::WaitPolicy policy_;
-  std::map<std::int64_t, Flight> flights_;  // with links only, by request
+  std::map<std::int64_t, PacedMessage> flights_;  // with links only, by request
   std::int64_t next_request_ = 0;
   std::int64_t idle_rounds_ = 0;  // since a message moved
   core::Clock::time_point idle_since_{};
@@ -98,7 +98,7 @@ Request MeshMessages::send(int peer, int channel, std::span<const std::byte> byt
   const bool travels = peer != rank();
   const std::int64_t due =
       travels ? links_->table.book(rank(), peer, static_cast<std::int64_t>(bytes.size()), now) : now;
-  Flight flight;
+  PacedMessage flight;
   flight.parts = {inner_->send(peer, channel_of_times(channel), std::as_bytes(std::span(&due, 1))),
                   inner_->send(peer, channel_of_bytes(channel), bytes)};
   flight.due_ns = travels ? due - transports::latency_ns(links_->spec) : now;
@@ -109,14 +109,14 @@ Request MeshMessages::send(int peer, int channel, std::span<const std::byte> byt
 Request MeshMessages::recv(int peer, int channel, std::span<std::byte> bytes) {
   idle_rounds_ = 0;
   if (!links_) return inner_->recv(peer, channel, bytes);
-  Flight& flight = flights_[next_request_];
+  PacedMessage& flight = flights_[next_request_];
   const auto due = std::as_writable_bytes(std::span(&flight.due_ns, 1));
   flight.parts = {inner_->recv(peer, channel_of_times(channel), due),
                   inner_->recv(peer, channel_of_bytes(channel), bytes)};
   return {next_request_++};
 }
 
-bool MeshMessages::landed(Flight& flight) {
+bool MeshMessages::landed(PacedMessage& flight) {
   while (flight.parts_done < flight.parts.size() && inner_->done(flight.parts[flight.parts_done])) ++flight.parts_done;
   return flight.parts_done == flight.parts.size();
 }

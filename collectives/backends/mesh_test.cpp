@@ -20,7 +20,7 @@ using collectives::Kind;
 using collectives::Operation;
 
 // Runs work in a thread of its own; a failure ends all ranks.
-std::jthread beside(MeshRank& mesh, const std::function<void()>& work) {
+std::jthread in_thread(MeshRank& mesh, const std::function<void()>& work) {
   return std::jthread([&mesh, work] {
     try {
       work();
@@ -53,8 +53,8 @@ TEST(Mesh, CollectivesOfEveryChannelAreExact) {
     run_mesh(options, channels, [&](MeshRank& mesh) {
       for (std::size_t c = 0; c < channels.size(); ++c) {
         if (!is_of(channels[c], mesh.messages.rank())) continue;
-        for (ChannelCase& one : training_cases(mesh, channels[c], c, "auto")) {
-          for (int round = 0; round < 3; ++round) one.run();
+        for (ChannelCase& channel_case : training_cases(mesh, channels[c], c, "auto")) {
+          for (int round = 0; round < 3; ++round) channel_case.run();
         }
       }
       exchange_messages(mesh, 100, 3);
@@ -75,16 +75,17 @@ TEST(Mesh, ChannelsAndMessagesRunSideBySide) {
     for (std::size_t c = 0; c < 7; ++c) {
       if (!is_of(channels[c], mesh.messages.rank())) continue;
       auto& cases = c < 3 ? of_rows : of_columns;
-      for (ChannelCase& one : training_cases(mesh, channels[c], c, "auto")) cases.push_back(std::move(one));
+      for (ChannelCase& channel_case : training_cases(mesh, channels[c], c, "auto"))
+        cases.push_back(std::move(channel_case));
     }
     const auto run_all = [](std::vector<ChannelCase>& cases) {
       for (int round = 0; round < 4; ++round) {
-        for (ChannelCase& one : cases) one.run();
+        for (ChannelCase& channel_case : cases) channel_case.run();
       }
     };
     {
-      const std::jthread rows = beside(mesh, [&] { run_all(of_rows); });
-      const std::jthread columns = beside(mesh, [&] { run_all(of_columns); });
+      const std::jthread rows = in_thread(mesh, [&] { run_all(of_rows); });
+      const std::jthread columns = in_thread(mesh, [&] { run_all(of_columns); });
       exchange_messages(mesh, 100'000, 20);
     }
   });
@@ -102,7 +103,7 @@ TEST(Mesh, ScratchOfOneCallIsNotTheNextOnes) {
       cases.emplace_back(mesh, channels[0], 0, all_reduce_of(count), "one_shot");
     }
     for (int round = 0; round < 2000; ++round) {
-      for (ChannelCase& one : cases) one.run();
+      for (ChannelCase& channel_case : cases) channel_case.run();
     }
   });
 }
@@ -166,14 +167,14 @@ TEST(Mesh, APortIsSharedByAllChannelsAndMessages) {
   options.link = transports::LinkSpec{0, 0.02};  // 20 MB/s: 50 ms for 1 MB
   double longest_us = 0;
   run_mesh(options, channels, [&](MeshRank& mesh) {
-    ChannelCase one(mesh, channels[0], 0, all_reduce_of(kCount), "two_shot");
+    ChannelCase all_reduce(mesh, channels[0], 0, all_reduce_of(kCount), "two_shot");
     ChannelCase other(mesh, channels[1], 1, all_reduce_of(kCount), "two_shot");
     std::vector<std::byte> message(1'000'000);
     mesh.messages.barrier();
     const auto start = core::Clock::now();
     {
-      const std::jthread first = beside(mesh, [&] { one.run(); });
-      const std::jthread second = beside(mesh, [&] { other.run(); });
+      const std::jthread first = in_thread(mesh, [&] { all_reduce.run(); });
+      const std::jthread second = in_thread(mesh, [&] { other.run(); });
       const int peer = 1 - mesh.messages.rank();
       const auto request =
           mesh.messages.rank() == 0 ? mesh.messages.send(peer, 0, message) : mesh.messages.recv(peer, 0, message);
@@ -217,7 +218,7 @@ TEST(Mesh, ARankThatThrowsEndsAllAndIsNamed) {
       of_row.run();
       of_world.run();
       if (rank == 5) throw core::Error(core::Failure::wrong_data, "the weights are lost");
-      const std::jthread row_thread = beside(mesh, [&] {
+      const std::jthread row_thread = in_thread(mesh, [&] {
         while (true) of_row.run();
       });
       if (rank == 0) of_world.run();

@@ -171,13 +171,13 @@ class NcclMeshDevice final : public MeshDevice {
   // Waits for the streams of channels first, in which only NCCL detects that a peer has failed; then for the stream of
   // kernels, in which a graph runs whole, with NCCL's work in it.
   void settle() override {
-    libraries::NcclGroup* one = nullptr;
+    libraries::NcclGroup* group = nullptr;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
       if (!channels_[c].group) continue;
-      one = channels_[c].group.get();
-      one->wait(streams_.of_channel(c));
+      group = channels_[c].group.get();
+      group->wait(streams_.of_channel(c));
     }
-    if (one != nullptr) one->wait(*streams_.queues().compute);
+    if (group != nullptr) group->wait(*streams_.queues().compute);
     streams_.synchronize();
   }
 

@@ -17,8 +17,8 @@ struct Process {
 };
 Process this_process();
 
-// Placement of all ranks, as seen by one of them. The ranks of a process follow each other. Therefore the rank_of_host
-// of GPU g of thread t in process p of the host is (p * threads + t) * gpus_per_thread + g, which is the device number
+// Placement of all ranks, as one rank sees it. The ranks of a process follow each other. Therefore the rank_of_host of
+// GPU g of thread t in process p of the host is (p * threads + t) * gpus_per_thread + g, which is the device number
 // that nccl-tests uses.
 struct HostPlacement {
   int rank_of_host = 0;
@@ -33,9 +33,9 @@ HostPlacement places_among(std::span<const Process> all, int rank);
 // Collective: all ranks call it at the same time.
 HostPlacement host_placement(transports::World& world);
 
-// ---- The GPU that a rank takes, and its share of it: plain arithmetic.
+// ---- The GPU that a rank takes, and its share of the GPU: plain arithmetic.
 
-// Ranks of a host are dealt over its GPUs, one after the other; if there are more ranks than GPUs, ranks share GPUs.
+// Ranks of a host are dealt over its GPUs in turn; if there are more ranks than GPUs, ranks share GPUs.
 struct GpuAssignment {
   int device;  // 0 .. gpus - 1
   int ranks_on_it;
@@ -50,7 +50,7 @@ inline int sharers_in_process(const HostPlacement& places, int gpus) {
 }
 
 // Most ranks of one process on a device. It has 32 connections (core/device_cuda.cpp); a rank has a stream for
-// kernels, a trainer's rank a second, and one stream of the process is for copies: work that is enqueued behind another
+// kernels, a trainer's rank a second, and one stream of the process is for copies: work that is enqueued after another
 // rank's waiting kernel, in a connection that they share, may be the work that the kernel waits for.
 inline constexpr int kMostRanksOfAProcess = 16;
 

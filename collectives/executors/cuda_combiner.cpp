@@ -17,19 +17,19 @@ CudaCombiner::CudaCombiner(core::Device& device, core::Stream& stream, int rank)
 
 CudaCombiner::~CudaCombiner() = default;
 
-void CudaCombiner::combine(const Combination& one) {
-  if (one.b == nullptr) {
-    const auto bytes = static_cast<std::size_t>(one.count) * core::size_of(one.dtype);
-    return kernels::copy_on_device(state_->cuda, one.to, one.a, bytes);
+void CudaCombiner::combine(const Combination& combination) {
+  if (combination.b == nullptr) {
+    const auto bytes = static_cast<std::size_t>(combination.count) * core::size_of(combination.dtype);
+    return kernels::copy_on_device(state_->cuda, combination.to, combination.a, bytes);
   }
   kernels::Reduction& reduction = state_->reduction;
-  reduction.count = one.count;
-  reduction.dtype = one.dtype;
-  reduction.op = one.op;
-  reduction.average_over = one.average_over;
-  reduction.sources[0] = {.data = one.a, .dtype = one.dtype, .elems = one.count};
-  reduction.sources[1] = {.data = one.b, .dtype = one.dtype, .elems = one.count};
-  reduction.destination = {.data = one.to, .dtype = one.dtype, .elems = one.count};
+  reduction.count = combination.count;
+  reduction.dtype = combination.dtype;
+  reduction.op = combination.op;
+  reduction.average_over = combination.average_over;
+  reduction.sources[0] = {.data = combination.a, .dtype = combination.dtype, .elems = combination.count};
+  reduction.sources[1] = {.data = combination.b, .dtype = combination.dtype, .elems = combination.count};
+  reduction.destination = {.data = combination.to, .dtype = combination.dtype, .elems = combination.count};
   kernels::run(reduction, kernels::Context(state_->cuda));
 }
 

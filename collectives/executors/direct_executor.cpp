@@ -81,7 +81,7 @@ namespace {
 
 // Data that all ranks share.
 struct Lowered {
-  explicit Lowered(plan::Program made) : program(std::move(made)) {}
+  explicit Lowered(plan::Program lowered) : program(std::move(lowered)) {}
   const plan::Program program;
   std::optional<ProgramTime> time;  // with emulated links
 };
@@ -283,10 +283,10 @@ void DirectCollective::run(const void* input, void* output) {
 std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                                      LocalWorld& world, const DirectOptions& options) {
   auto lowered = world.make_once<Lowered>([&] {
-    auto made = std::make_shared<Lowered>(lower_for_direct(plan, operation, options));
+    auto shared = std::make_shared<Lowered>(lower_for_direct(plan, operation, options));
     const auto element_bytes = static_cast<std::int64_t>(core::size_of(operation.dtype));
-    if (world.group().links() != nullptr) made->time.emplace(made->program, element_bytes);
-    return made;
+    if (world.group().links() != nullptr) shared->time.emplace(shared->program, element_bytes);
+    return shared;
   });
   const auto message = collectives::message_bytes(operation.kind, world.num_ranks(), operation.count, operation.dtype);
   // In place, the stored data has just been read and is in the caches: bypassing them gains nothing.

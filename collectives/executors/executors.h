@@ -66,7 +66,7 @@ std::unique_ptr<collectives::Collective> make_message_collective(const plan::Pla
                                                                  const MessageOptions& options = {});
 
 // Runs any plan on a stream that takes work on memory and groups of messages, in order: plans on NCCL's sends and
-// receives. message_program.h says how messages are grouped, and why that cannot hang.
+// receives. message_program.h describes how messages are grouped, and why that cannot hang.
 
 // A message to or from a peer.
 struct PeerMessage {

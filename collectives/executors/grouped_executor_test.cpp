@@ -38,15 +38,15 @@ class Recorder final : public GroupStream {
   std::vector<Piece> pieces;
 };
 
-void combine_now(const Combination& one) {
-  const std::array<void*, 1> destinations{one.to};
-  const std::array<const void*, 2> sources{one.a, one.b};
-  kernels::reduce({.dtype = one.dtype,
-                   .op = one.op,
+void combine_now(const Combination& combination) {
+  const std::array<void*, 1> destinations{combination.to};
+  const std::array<const void*, 2> sources{combination.a, combination.b};
+  kernels::reduce({.dtype = combination.dtype,
+                   .op = combination.op,
                    .destinations = destinations,
-                   .sources = std::span(sources).first(one.b == nullptr ? 1 : 2),
-                   .count = one.count,
-                   .average_over = one.average_over});
+                   .sources = std::span(sources).first(combination.b == nullptr ? 1 : 2),
+                   .count = combination.count,
+                   .average_over = combination.average_over});
 }
 
 // The ranks' streams, run concurrently. Nothing is buffered: a message moves at any time while both ends are in their

@@ -59,12 +59,13 @@ void expect_exact(int num_ranks, const std::vector<MessageCase>& cases, int capa
   std::vector<std::atomic<std::int64_t>> wrong(cases.size());
   const std::string failure = run_ranks(world, num_ranks, [&](Transport& transport) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      const MessageCase& one = cases[i];
+      const MessageCase& message_case = cases[i];
       try {
-        const auto collective = make_message_collective(*one.plan, one.operation, transport, one.options);
-        wrong[i] += count_wrong_results(*collective, one.operation, num_ranks, transport.rank());
+        const auto collective =
+            make_message_collective(*message_case.plan, message_case.operation, transport, message_case.options);
+        wrong[i] += count_wrong_results(*collective, message_case.operation, num_ranks, transport.rank());
       } catch (const core::Error& error) {
-        throw core::Error(error.failure(), describe(*one.plan, one.operation) + ": " + error.what());
+        throw core::Error(error.failure(), describe(*message_case.plan, message_case.operation) + ": " + error.what());
       }
     }
   });
@@ -118,7 +119,7 @@ TEST(MessageExecutorTypes, EveryTypeAndOperationIsExact) {
   expect_exact(3, cases.all(), 1);
 }
 
-// Two ranks overwrite the data that they send: under rendezvous one of them must first receive into other memory.
+// Two ranks overwrite the data that they send: under rendezvous one rank must first receive into other memory.
 TEST(MessageExecutorFlow, SwapsInPlaceUnderRendezvous) {
   plan::PlanBuilder builder(collectives::Kind::send_recv, 2, 0, 1);
   for (int rank : {0, 1}) {

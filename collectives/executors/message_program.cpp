@@ -20,8 +20,8 @@
 
 namespace lockstep::executors {
 
-// Finds the earlier operations that an operation has to wait for, because they access the same memory and one of them
-// writes it.
+// Finds the earlier operations that an operation has to wait for, because they access the same memory and one writes
+// it.
 // Operations are added in an order in which running them in sequence is right. Addresses are in any unit, of one rank.
 class Hazards {
  public:
@@ -30,18 +30,18 @@ class Hazards {
   void write(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before);
 
  private:
-  struct Cell {
+  struct OperationsOnCell {
     int writer = -1;
     std::vector<int> readers;  // since it was written
   };
-  using Cells = std::map<std::int64_t, Cell>;
-  Cells::iterator split(std::int64_t at);
+  using OperationsByCell = std::map<std::int64_t, OperationsOnCell>;
+  OperationsByCell::iterator split(std::int64_t at);
 
-  Cells cells_{{INT64_MIN, {}}};  // by begin; each extends to the next
+  OperationsByCell cells_{{INT64_MIN, {}}};  // by begin; each extends to the next
 };
 
 // Splits at `at`; returns the cell that begins there.
-Hazards::Cells::iterator Hazards::split(std::int64_t at) {
+Hazards::OperationsByCell::iterator Hazards::split(std::int64_t at) {
   const auto it = std::prev(cells_.upper_bound(at));
   return it->first == at ? it : cells_.emplace_hint(std::next(it), at, it->second);
 }
@@ -50,7 +50,7 @@ void Hazards::read(int op, std::int64_t begin, std::int64_t end, std::vector<int
   const auto first = split(begin);
   const auto last = split(end);
   for (auto it = first; it != last; ++it) {
-    Cell& cell = it->second;
+    OperationsOnCell& cell = it->second;
     if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
     cell.readers.push_back(op);
   }
@@ -61,7 +61,7 @@ void Hazards::write(int op, std::int64_t begin, std::int64_t end, std::vector<in
   const auto last = split(end);
   if (first == last) return;
   for (auto it = first; it != last; ++it) {
-    const Cell& cell = it->second;
+    const OperationsOnCell& cell = it->second;
     if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
     for (int reader : cell.readers) {
       if (reader != op) before.push_back(reader);

@@ -2,8 +2,8 @@
 // waits for. Also the same operations as rounds of grouped messages, and the run of one rank's operations over any
 // port.
 //
-// Lanes and `after` edges are gone: an operation waits for those that access the same memory. Two orders stay: that of
-// the sends of a channel, which is first-in first-out, and that of the receives of a lane.
+// Lanes and `after` edges are gone: an operation waits for operations that access the same memory. Two orders stay:
+// sends of a channel, which is first-in first-out, and receives of a lane.
 #pragma once
 
 #include <algorithm>

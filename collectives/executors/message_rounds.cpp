@@ -13,18 +13,18 @@ namespace lockstep::executors {
 namespace {
 
 // Sends and posted receives of a channel that are not matched yet: operations of the two ends.
-struct Channel {
+struct UnmatchedOperations {
   std::deque<int> sends;
   std::deque<int> recvs;
 };
-using Channels = std::map<std::tuple<int, int, int>, Channel>;  // by from, to, lane
+using UnmatchedByChannel = std::map<std::tuple<int, int, int>, UnmatchedOperations>;  // by from, to, lane
 
 // One rank without memory: logs its operations, round by round.
 class DryPort {
  public:
   using Request = int;  // the operation
 
-  DryPort(const MessageProgram& program, int rank, Channels& channels)
+  DryPort(const MessageProgram& program, int rank, UnmatchedByChannel& channels)
       : program_(program), rank_(rank), channels_(channels), met_(program.ops.size(), 0) {}
 
   Request recv(int op) {
@@ -56,7 +56,7 @@ class DryPort {
 
   const MessageProgram& program_;
   const int rank_;
-  Channels& channels_;
+  UnmatchedByChannel& channels_;
   std::vector<char> met_;  // [op] true for matched messages
   MessageRounds rounds_;
   MessageRound round_;  // the round that is being built
@@ -105,7 +105,7 @@ class DryRun {
     return moved;
   }
 
-  Channels channels_;
+  UnmatchedByChannel channels_;
   std::vector<std::unique_ptr<DryPort>> ports_;  // [rank]
   std::vector<MessageRun<DryPort>> ranks_;
 };

@@ -71,7 +71,7 @@ void ProgramTime::add_consequences(int rank, int lane) {
   }
 }
 
-// One call: events in the order of time; those of equal time in the order in which they were added.
+// One call: events in the order of time, ties in the order in which they were added.
 class ProgramTime::Playing {
  public:
   Playing(const ProgramTime& time, std::span<const RankClock> ranks, const std::function<int(int)>& port,
@@ -92,7 +92,7 @@ class ProgramTime::Playing {
     }
     std::size_t done = 0;
     while (!events_.empty()) {
-      const Event event = events_.top();
+      const NodeEvent event = events_.top();
       events_.pop();
       if (!event.is_done) {
         work(event.node, event.time_ns);
@@ -106,12 +106,12 @@ class ProgramTime::Playing {
   }
 
  private:
-  struct Event {
+  struct NodeEvent {
     std::int64_t time_ns;
     std::int64_t order;
     std::uint32_t node;
     bool is_done;  // else: its causes have all happened
-    friend bool operator>(const Event& a, const Event& b) {
+    friend bool operator>(const NodeEvent& a, const NodeEvent& b) {
       return std::tie(a.time_ns, a.order) > std::tie(b.time_ns, b.order);
     }
   };
@@ -166,7 +166,7 @@ class ProgramTime::Playing {
   const std::span<const RankClock> ranks_;
   const std::function<int(int)>& port_;
   transports::LinkTable& links_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::priority_queue<NodeEvent, std::vector<NodeEvent>, std::greater<>> events_;
   std::int64_t num_events_ = 0;
   std::vector<std::int64_t> core_free_ns_;  // [rank]
   std::vector<std::int32_t> causes_left_;   // [node]
@@ -207,7 +207,7 @@ std::int64_t PacedCall::entry_ns() const {
   return comes_at_once && late_ns <= kMostNs ? now_ns - late_ns : now_ns;
 }
 
-// The count acquires what the other ranks have noted, and the counter tells them when to leave. No rank enters the next
+// The count acquires what the other ranks have noted, and the counter shows them when to leave. No rank enters the next
 // call before that.
 void PacedCall::leave() {
   mine_.calls_done.store(call_, std::memory_order_release);

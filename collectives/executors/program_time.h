@@ -65,7 +65,7 @@ class ProgramTime {
   struct Node {
     int rank = 0;
     int lane = 0;
-    std::uint32_t first_consequence = 0;  // ends at that of the next node
+    std::uint32_t first_consequence = 0;  // ends where the next node's begin
     std::int32_t num_causes = 0;          // waits, messages, and the instruction before
     std::int64_t message_bytes = 0;       // size of each of its messages
   };
@@ -78,7 +78,7 @@ class ProgramTime {
 //
 // Each rank notes when it entered and the time that its instructions cost its core. The last rank to finish plays the
 // program and computes when each rank leaves; all wait for that time. So time that the machine spends
-// on copies, waking up and sharing few cores is hidden behind the links' time, as far as it is shorter, and never
+// on copies, waking up and sharing few cores is hidden by the links' time, as far as it is shorter, and never
 // accumulates: a rank that wakes late and starts the next call at once is counted as having entered on time.
 
 class PacedCall {

@@ -88,7 +88,7 @@ std::string variable_of(Kind kind) {
 
 std::string names_of(const std::vector<MpiAlgorithm>& algorithms) {
   std::string names;
-  for (const MpiAlgorithm& one : algorithms) names += (names.empty() ? "" : " ") + one.name;
+  for (const MpiAlgorithm& algorithm : algorithms) names += (names.empty() ? "" : " ") + algorithm.name;
   return names;
 }
 
@@ -126,9 +126,9 @@ std::vector<MpiAlgorithm> mpi_algorithms(Kind kind, int num_ranks) {
   const Variable variable(variable_of(kind));
   if (openmpi_name(kind).empty() || !variable.exists()) return {};
   std::vector<MpiAlgorithm> algorithms;
-  for (MpiAlgorithm& one : variable.named_values()) {
-    if (one.id == 0 || (one.name == "two_proc" && num_ranks != 2)) continue;  // 0: no choice
-    algorithms.push_back(std::move(one));
+  for (MpiAlgorithm& algorithm : variable.named_values()) {
+    if (algorithm.id == 0 || (algorithm.name == "two_proc" && num_ranks != 2)) continue;  // 0: no choice
+    algorithms.push_back(std::move(algorithm));
   }
   return algorithms;
 }
@@ -150,11 +150,11 @@ MpiAlgorithm parse_mpi_choice(std::string_view asked, Kind kind, int num_ranks) 
     throw core::usage_error(where + "this MPI library offers no choice for " + std::string(collectives::name_of(kind)) +
                             " (Open MPI's coll/tuned does); allowed: library");
   }
-  for (const MpiAlgorithm& one : allowed) {
-    if (asked != mpi_choice_text(one)) continue;
+  for (const MpiAlgorithm& algorithm : allowed) {
+    if (asked != mpi_choice_text(algorithm)) continue;
     const Tools tools;
     const Variable dynamic(kDynamic);
-    if (dynamic.exists() && dynamic.value() != 0) return one;
+    if (dynamic.exists() && dynamic.value() != 0) return algorithm;
     throw core::usage_error(where + "Open MPI ignores the choice of an algorithm; allowed: with mpirun --mca " +
                             kDynamic + " 1");
   }
@@ -172,12 +172,12 @@ std::shared_ptr<void> communicator_with(const MpiAlgorithm& algorithm, Kind kind
     throw core::Error(core::Failure::usage,
                       "MPI_T_cvar_write: " + variable_of(kind) + " cannot be set to " + std::to_string(algorithm.id));
   }
-  MPI_Comm made = MPI_COMM_NULL;
-  const int code = MPI_Comm_dup(*static_cast<MPI_Comm*>(world), &made);
+  MPI_Comm chosen = MPI_COMM_NULL;
+  const int code = MPI_Comm_dup(*static_cast<MPI_Comm*>(world), &chosen);
   variable.set(before);
   transports::check_mpi(code, [] { return std::string("MPI_Comm_dup"); });
-  MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
-  return transports::shared_comm(made);
+  MPI_Comm_set_errhandler(chosen, MPI_ERRORS_RETURN);
+  return transports::shared_comm(chosen);
 }
 
 }  // namespace lockstep::libraries

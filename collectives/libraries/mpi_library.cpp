@@ -147,7 +147,7 @@ MpiOp::~MpiOp() {
 namespace {
 
 // Arguments of a call that do not change between runs.
-struct Call {
+struct MpiCall {
   MPI_Comm comm;
   int rank;
   int num_ranks;
@@ -167,47 +167,47 @@ struct Call {
 };
 
 // MPI's in-place convention is nccl-tests' in all of these functions.
-int all_reduce(const Call& c, const void* input, void* output) {
+int all_reduce(const MpiCall& c, const void* input, void* output) {
   return MPI_Allreduce(c.in_place ? MPI_IN_PLACE : input, output, c.count, c.type, c.op, c.comm);
 }
 
-int reduce_scatter(const Call& c, const void* input, void* output) {
+int reduce_scatter(const MpiCall& c, const void* input, void* output) {
   return MPI_Reduce_scatter_block(input, output, c.count, c.type, c.op, c.comm);
 }
 
-int all_gather(const Call& c, const void* input, void* output) {
+int all_gather(const MpiCall& c, const void* input, void* output) {
   return MPI_Allgather(c.in_place ? MPI_IN_PLACE : input, c.count, c.type, output, c.count, c.type, c.comm);
 }
 
-int broadcast(const Call& c, const void* input, void* output) {
+int broadcast(const MpiCall& c, const void* input, void* output) {
   if (c.is_root() && !c.in_place) std::memcpy(output, input, c.block_bytes);  // MPI has one buffer only
   return MPI_Bcast(output, c.count, c.type, c.root, c.comm);
 }
 
-int reduce(const Call& c, const void* input, void* output) {
+int reduce(const MpiCall& c, const void* input, void* output) {
   return MPI_Reduce(c.in_place && c.is_root() ? MPI_IN_PLACE : input, output, c.count, c.type, c.op, c.root, c.comm);
 }
 
-int all_to_all(const Call& c, const void* input, void* output) {
+int all_to_all(const MpiCall& c, const void* input, void* output) {
   return MPI_Alltoall(c.in_place ? MPI_IN_PLACE : input, c.count, c.type, output, c.count, c.type, c.comm);
 }
 
-int all_to_all_v(const Call& c, const void* input, void* output) {
+int all_to_all_v(const MpiCall& c, const void* input, void* output) {
   return MPI_Alltoallv(input, c.send_counts.data(), c.send_offsets.data(), c.type, output, c.recv_counts.data(),
                        c.recv_offsets.data(), c.type, c.comm);
 }
 
-int gather(const Call& c, const void* input, void* output) {
+int gather(const MpiCall& c, const void* input, void* output) {
   const void* from = c.in_place && c.is_root() ? MPI_IN_PLACE : input;
   return MPI_Gather(from, c.count, c.type, output, c.count, c.type, c.root, c.comm);
 }
 
-int scatter(const Call& c, const void* input, void* output) {
+int scatter(const MpiCall& c, const void* input, void* output) {
   void* to = c.in_place && c.is_root() ? MPI_IN_PLACE : output;
   return MPI_Scatter(input, c.count, c.type, to, c.count, c.type, c.root, c.comm);
 }
 
-int send_recv(const Call& c, const void* input, void* output) {
+int send_recv(const MpiCall& c, const void* input, void* output) {
   const int next = (c.rank + 1) % c.num_ranks;
   const int previous = (c.rank + c.num_ranks - 1) % c.num_ranks;
   if (c.in_place) {
@@ -216,37 +216,29 @@ int send_recv(const Call& c, const void* input, void* output) {
   return MPI_Sendrecv(input, c.count, c.type, next, 0, output, c.count, c.type, previous, 0, c.comm, MPI_STATUS_IGNORE);
 }
 
-struct KindCall {
+struct MpiFunction {
+  Kind kind;
   const char* name;
-  int (*function)(const Call&, const void* input, void* output);
+  int (*function)(const MpiCall&, const void* input, void* output);
+};
+constexpr std::array kCalls{
+    MpiFunction{Kind::all_reduce, "MPI_Allreduce", all_reduce},
+    MpiFunction{Kind::reduce_scatter, "MPI_Reduce_scatter_block", reduce_scatter},
+    MpiFunction{Kind::all_gather, "MPI_Allgather", all_gather},
+    MpiFunction{Kind::broadcast, "MPI_Bcast", broadcast},
+    MpiFunction{Kind::reduce, "MPI_Reduce", reduce},
+    MpiFunction{Kind::all_to_all, "MPI_Alltoall", all_to_all},
+    MpiFunction{Kind::all_to_all_v, "MPI_Alltoallv", all_to_all_v},
+    MpiFunction{Kind::gather, "MPI_Gather", gather},
+    MpiFunction{Kind::scatter, "MPI_Scatter", scatter},
+    MpiFunction{Kind::send_recv, "MPI_Sendrecv", send_recv},
 };
 
-KindCall call_of(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce:
-      return {"MPI_Allreduce", all_reduce};
-    case Kind::reduce_scatter:
-      return {"MPI_Reduce_scatter_block", reduce_scatter};
-    case Kind::all_gather:
-      return {"MPI_Allgather", all_gather};
-    case Kind::broadcast:
-      return {"MPI_Bcast", broadcast};
-    case Kind::reduce:
-      return {"MPI_Reduce", reduce};
-    case Kind::all_to_all:
-      return {"MPI_Alltoall", all_to_all};
-    case Kind::all_to_all_v:
-      return {"MPI_Alltoallv", all_to_all_v};
-    case Kind::gather:
-      return {"MPI_Gather", gather};
-    case Kind::scatter:
-      return {"MPI_Scatter", scatter};
-    case Kind::send_recv:
-      return {"MPI_Sendrecv", send_recv};
-    case Kind::hypercube:
-      break;
-  }
-  return {nullptr, nullptr};
+const MpiFunction& call_of(Kind kind) {
+  const auto* const row =
+      std::find_if(kCalls.begin(), kCalls.end(), [&](const MpiFunction& r) { return r.kind == kind; });
+  LOCKSTEP_CHECK(row != kCalls.end(), "a kind that mpi_refusal() refuses");
+  return *row;
 }
 
 class MpiCollective final : public collectives::Collective {
@@ -278,10 +270,10 @@ class MpiCollective final : public collectives::Collective {
   }
 
  private:
-  Call make_call(const Operation& operation, const transports::MpiWorld& world) const {
+  MpiCall make_call(const Operation& operation, const transports::MpiWorld& world) const {
     const int rank = world.placement().rank;
     const int num_ranks = world.placement().num_ranks;
-    Call call{};
+    MpiCall call{};
     call.comm = *static_cast<MPI_Comm*>(communicator_ ? communicator_.get() : world.native_communicator());
     call.rank = rank;
     call.num_ranks = num_ranks;
@@ -305,10 +297,10 @@ class MpiCollective final : public collectives::Collective {
     return call;
   }
 
-  KindCall function_;
+  MpiFunction function_;
   MpiOp op_;
   const std::shared_ptr<void> communicator_;  // the chosen algorithm's; empty: the world's
-  Call call_;
+  MpiCall call_;
   transports::Watchdog& watchdog_;
   std::vector<std::byte> input_copy_;
 };

@@ -1,4 +1,4 @@
-// MPI's own collectives behind the Collective interface: the baseline for plans.
+// MPI's own collectives as implementations of Collective: the baseline for plans.
 #pragma once
 
 #include <memory>

@@ -32,7 +32,7 @@ struct NcclIdentifier {
 enum class NcclRegistration : std::uint8_t {
   none,
   local,      // ncclCommRegister
-  symmetric,  // ncclCommWindowRegister: collective over all ranks; calls use equal offsets in it on all of them
+  symmetric,  // ncclCommWindowRegister: collective over all ranks; calls use equal offsets in it on every rank
 };
 
 // Configuration of a communicator: fields of ncclConfig_t. NCCL chooses the value of a field that is empty, and its
@@ -51,16 +51,16 @@ struct NcclConfig {
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
-  virtual int make_identifier(NcclIdentifier& made) const = 0;
+  virtual int make_identifier(NcclIdentifier& identifier) const = 0;
 
-  // join() and split() return at once, with success or in progress; the state of the communicator (or its parent) says
-  // when they are done, and only then is `made` valid. Calls on a communicator of join() run in threads of NCCL's, one
-  // per call (ncclGroupEndInternal in its src/group.cc, 2.22 and later), so they cannot be timed; a communicator of
-  // split() blocks, as in nccl-tests. The configuration must outlive the communicator.
-  virtual int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank,
+  // join() and split() return at once, with success or in progress; the state of the communicator (or its parent)
+  // reveals when they are done, and only then is `joined` valid. Calls on a communicator of join() run in threads of
+  // NCCL's, one per call (ncclGroupEndInternal in its src/group.cc, 2.22 and later), so they cannot be timed; a
+  // communicator of split() blocks, as in nccl-tests. The configuration must outlive the communicator.
+  virtual int join(ncclComm** joined, int num_ranks, const NcclIdentifier& identifier, int rank,
                    const NcclConfig& config) const = 0;
   // Color -1: not a member.
-  virtual int split(ncclComm* parent, int color, int key, ncclComm** made, const NcclConfig& config) const = 0;
+  virtual int split(ncclComm* parent, int color, int key, ncclComm** joined, const NcclConfig& config) const = 0;
 
   virtual int state(ncclComm* communicator, int& state) const = 0;  // ncclCommGetAsyncError
   virtual int abort(ncclComm* communicator) const = 0;
@@ -69,7 +69,7 @@ class NcclApi {
   virtual std::string last_error(ncclComm* communicator) const = 0;  // NCCL's own text
 
   // Memory that can be registered.
-  virtual int allocate(void** made, std::size_t size_bytes) const = 0;
+  virtual int allocate(void** memory, std::size_t size_bytes) const = 0;
   virtual int release(void* memory) const = 0;
   virtual int enroll(ncclComm* communicator, NcclRegistration how, void* memory, std::size_t size_bytes,
                      void** handle) const = 0;
@@ -84,7 +84,7 @@ const NcclApi& nccl_api();
 int nccl_code(core::DType dtype);  // ncclDataType_t
 int nccl_code(core::ReduceOp op);  // ncclRedOp_t
 
-// Arguments of any of NCCL's collectives; `count` is that of a block, as in NCCL.
+// Arguments of any of NCCL's collectives; `count` is a block's, as in NCCL.
 struct NcclArguments {
   const void* input;
   void* output;
@@ -104,8 +104,8 @@ NcclCall nccl_call(collectives::Kind kind);
 int nccl_version_code();     // version of the library that is loaded: 22809; 0 if unknown
 std::string nccl_version();  // "2.28.9"
 
-// Opens NCCL at run time, at first use: a program that was built with it also runs on machines without it, and says so
-// in one line.
+// Opens NCCL at run time, at first use: a program that was built with it also runs on machines without it, and reports
+// so in one line.
 
 // Throws Error(nccl) with the reasons if NCCL cannot be opened or is older than 2.28; every call does.
 const core::OpenedLibrary& nccl_opened();

@@ -1,5 +1,7 @@
 #include "collectives/libraries/nccl_api.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -46,6 +48,17 @@ int gather(const NcclArguments& a) {
 int scatter(const NcclArguments& a) {
   return ncclScatter(a.input, a.output, a.count, dtype_of(a), a.root, a.communicator, a.stream);
 }
+
+struct NcclFunction {
+  Kind kind;
+  NcclCall call;
+};
+constexpr std::array kCalls{
+    NcclFunction{Kind::all_reduce, all_reduce}, NcclFunction{Kind::reduce_scatter, reduce_scatter},
+    NcclFunction{Kind::all_gather, all_gather}, NcclFunction{Kind::broadcast, broadcast},
+    NcclFunction{Kind::reduce, reduce},         NcclFunction{Kind::all_to_all, all_to_all},
+    NcclFunction{Kind::gather, gather},         NcclFunction{Kind::scatter, scatter},
+};
 
 }  // namespace
 
@@ -98,26 +111,9 @@ int nccl_code(ReduceOp op) {
 }
 
 NcclCall nccl_call(Kind kind) {
-  switch (kind) {
-    case Kind::all_reduce:
-      return all_reduce;
-    case Kind::reduce_scatter:
-      return reduce_scatter;
-    case Kind::all_gather:
-      return all_gather;
-    case Kind::broadcast:
-      return broadcast;
-    case Kind::reduce:
-      return reduce;
-    case Kind::all_to_all:
-      return all_to_all;
-    case Kind::gather:
-      return gather;
-    case Kind::scatter:
-      return scatter;
-    default:
-      return nullptr;
-  }
+  const auto* const row =
+      std::find_if(kCalls.begin(), kCalls.end(), [&](const NcclFunction& r) { return r.kind == kind; });
+  return row == kCalls.end() ? nullptr : row->call;
 }
 
 int nccl_version_code() {
@@ -151,24 +147,24 @@ ncclConfig_t config_of(const NcclConfig& wanted, bool blocking) {
   return config;
 }
 
-class Nccl final : public NcclApi {
+class LinkedNccl final : public NcclApi {
  public:
-  int make_identifier(NcclIdentifier& made) const override {
+  int make_identifier(NcclIdentifier& identifier) const override {
     ncclUniqueId id{};
     const ncclResult_t result = ncclGetUniqueId(&id);
-    std::memcpy(&made, &id, sizeof id);
+    std::memcpy(&identifier, &id, sizeof id);
     return result;
   }
-  int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank,
+  int join(ncclComm** joined, int num_ranks, const NcclIdentifier& identifier, int rank,
            const NcclConfig& wanted) const override {
     ncclUniqueId id{};
     std::memcpy(&id, &identifier, sizeof id);
     ncclConfig_t config = config_of(wanted, false);
-    return ncclCommInitRankConfig(made, num_ranks, id, rank, &config);
+    return ncclCommInitRankConfig(joined, num_ranks, id, rank, &config);
   }
-  int split(ncclComm* parent, int color, int key, ncclComm** made, const NcclConfig& wanted) const override {
+  int split(ncclComm* parent, int color, int key, ncclComm** joined, const NcclConfig& wanted) const override {
     ncclConfig_t config = config_of(wanted, true);
-    return ncclCommSplit(parent, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, made, &config);
+    return ncclCommSplit(parent, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, joined, &config);
   }
   int state(ncclComm* communicator, int& state) const override {
     ncclResult_t asynchronous = ncclSuccess;
@@ -181,7 +177,7 @@ class Nccl final : public NcclApi {
   std::string text_of(int result) const override { return ncclGetErrorString(static_cast<ncclResult_t>(result)); }
   std::string last_error(ncclComm* communicator) const override { return ncclGetLastError(communicator); }
 
-  int allocate(void** made, std::size_t size_bytes) const override { return ncclMemAlloc(made, size_bytes); }
+  int allocate(void** memory, std::size_t size_bytes) const override { return ncclMemAlloc(memory, size_bytes); }
   int release(void* memory) const override { return ncclMemFree(memory); }
   int enroll(ncclComm* communicator, NcclRegistration how, void* memory, std::size_t size_bytes,
              void** handle) const override {
@@ -201,7 +197,7 @@ class Nccl final : public NcclApi {
 }  // namespace
 
 const NcclApi& nccl_api() {
-  static const Nccl nccl;
+  static const LinkedNccl nccl;
   return nccl;
 }
 

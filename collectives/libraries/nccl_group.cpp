@@ -174,7 +174,7 @@ class ScopedVariable {
  public:
   ScopedVariable(const char* name, const std::string& value) : name_(name), sets_(!value.empty()) {
     if (!sets_) return;
-    if (const char* before = std::getenv(name)) before_ = before;  // NOLINT(concurrency-mt-unsafe): as said above
+    if (const char* before = std::getenv(name)) before_ = before;  // NOLINT(concurrency-mt-unsafe): as above
     setenv(name, value.c_str(), 1);                                // NOLINT(concurrency-mt-unsafe)
   }
   ~ScopedVariable() {
@@ -250,22 +250,22 @@ class NcclGroupImpl final : public NcclGroup {
   const NcclMemberPtr& member(const NcclChoice& choice) {
     const auto known = members_.find(choice);
     if (known != members_.end()) return known->second;
-    const NcclMemberPtr made = make_member(choice);
-    all_.add(made);
-    buffers_.add(made);
-    return members_.emplace(choice, made).first->second;
+    const NcclMemberPtr member = make_member(choice);
+    all_.add(member);
+    buffers_.add(member);
+    return members_.emplace(choice, member).first->second;
   }
 
   // Collective: all ranks call it at the same time. The barriers keep threads of a process from reading the
-  // environment, and from going on, while one of them sets variables for all.
+  // environment, and from going on, while one thread sets variables for all.
   NcclMemberPtr make_member(const NcclChoice& choice) {
     const NcclChoice mine = rank_.leads_process ? choice : NcclChoice{};
     const ScopedVariable algo("NCCL_ALGO", mine.algo);
     const ScopedVariable proto("NCCL_PROTO", mine.proto);
     rank_.world.barrier();
-    NcclMemberPtr made = split_members(parent_, 0, rank_.world.num_ranks(), rank_.world.rank());
+    NcclMemberPtr member = split_members(parent_, 0, rank_.world.num_ranks(), rank_.world.rank());
     rank_.world.barrier();
-    return made;
+    return member;
   }
 
   JoiningRank rank_;

@@ -28,15 +28,15 @@ struct PeerBytes {
   std::size_t size_bytes;
 };
 
-// Enqueues all of them at once. Returns ncclResult_t: the first failure, if any.
+// Enqueues all messages at once. Returns ncclResult_t: the first failure, if any.
 int nccl_exchange(ncclComm* communicator, CUstream_st* stream, std::span<const PeerBytes> sends,
                   std::span<const PeerBytes> receives);
 
-// NCCL's own collectives and messages behind the Collective interface: ranks are threads of one process or run under
+// NCCL's own collectives and messages as implementations of Collective: ranks are threads of one process or run under
 // MPI.
 
 // Returns why NCCL cannot run in this process: not built in, no CUDA device, too old. Returns nothing if it can;
-// nccl_refusal() then says whether it supports an operation.
+// nccl_refusal() then decides whether it supports an operation.
 std::optional<std::string> why_no_nccl();
 
 std::string nccl_library_version();  // "2.28.9"; empty if it is not built in
@@ -48,7 +48,7 @@ std::optional<std::string> why_no_shared_gpu();
 
 // One rank's membership in a group of GPUs. Used by the rank's thread only; destroyed after the collectives made by it.
 // After an Error from join, run() or wait() it is unusable: its communicators are aborted. A first run() that hangs
-// stays behind in a thread of its own, so the program should report the error and end.
+// stays in a thread of its own, so the program should report the error and end.
 class NcclGroup {
  public:
   virtual ~NcclGroup() = default;

@@ -139,13 +139,13 @@ auto in_group(const NcclCaller& caller, const Meet& meet) {
 }  // namespace
 
 NcclIdentifier share_identifier(const NcclApi& api, const NcclCaller& caller, transports::World& world) {
-  struct Given {
+  struct SharedIdentifier {
     NcclIdentifier identifier;
     int result;
   };
-  Given mine{.identifier = {}, .result = kNcclSuccess};
+  SharedIdentifier mine{.identifier = {}, .result = kNcclSuccess};
   if (world.rank() == 0) mine.result = api.make_identifier(mine.identifier);
-  const Given given = in_group(caller, [&] { return transports::all_gather_value(world, mine).front(); });
+  const SharedIdentifier given = in_group(caller, [&] { return transports::all_gather_value(world, mine).front(); });
   if (given.result == kNcclSuccess) return given.identifier;
   throw nccl_error(api, caller, given.result, fmt::format("ncclGetUniqueId of rank {}", world.number_of(0)), nullptr);
 }
@@ -251,11 +251,11 @@ void NcclBuffers::release(void* memory) {
 
 void NcclBuffers::enroll(const NcclMemberPtr& member, void* memory, Buffer& buffer) {
   if (how_ == NcclRegistration::none) return;
-  struct Done {
+  struct Enrolled {
     int result = kNcclSuccess;
     void* handle = nullptr;
   };
-  auto done = std::make_shared<Done>();
+  auto done = std::make_shared<Enrolled>();
   call_in_time(member, enrolling(how_), [member, done, memory, how = how_, size_bytes = buffer.size_bytes] {
     done->result = member->api.enroll(member->communicator, how, memory, size_bytes, &done->handle);
   });

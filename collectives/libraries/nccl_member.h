@@ -54,7 +54,7 @@ core::Error nccl_error(const NcclApi& api, const NcclCaller& caller, int result,
 void settle(NcclMember& member, const std::string& call, int result);
 
 // Runs a call that may block in NCCL without a deadline, such as the first on a blocking communicator, in a thread of
-// its own. Throws Error(timeout) at the deadline; the call stays behind then, so it must own or share all that it uses.
+// its own. Throws Error(timeout) at the deadline; the call goes on then, so it must own or share all that it uses.
 void call_in_time(const NcclMemberPtr& member, const std::string& call, const std::function<void()>& body);
 
 // Returns rank 0's identifier on every rank; under mpirun it travels over MPI. Collective: all ranks of the world call
@@ -74,10 +74,10 @@ struct NcclGpu {
 // Collective: all ranks of the world call it together. The world's rank 0 makes an identifier, the world brings it to
 // the others, and each joins under its number there. Limits caller.config to the thread blocks that its GPU has room
 // for. Throws a usage Error if two ranks are on one GPU and NCCL does not let them share it. A rank of several worlds
-// joins them one after the other, in an order that is the same on all ranks: whoever is missing in a world is in an
-// earlier one, and in the earliest nobody is missing.
+// joins them in sequence, in an order that is the same on all ranks: whoever is missing in a world is in an earlier
+// one, and in the earliest nobody is missing.
 NcclMemberPtr join_world(const NcclApi& api, NcclCaller& caller, transports::World& world, const NcclGpu& gpu);
-// Collective: all ranks of the parent call it together; those of one color form a communicator, in the order of their
+// Collective: all ranks of the parent call it together; ranks of one color form a communicator, in the order of their
 // ranks in the parent. Returns nullptr for color -1.
 NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_ranks, int rank);
 

@@ -253,7 +253,7 @@ TEST(NcclBuffers, ACommunicatorThatIsBrokenIsNotAsked) {
   EXPECT_EQ(nccl.count("release"), 1);
 }
 
-// Holds on every machine and in every build: NCCL runs, or one line says why not.
+// Holds on every machine and in every build: NCCL runs, or one line explains why not.
 
 class WorldOfOne final : public transports::World {
  public:

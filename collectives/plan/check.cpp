@@ -72,7 +72,7 @@ class ShapeCheck {
     if (reads_src(step.op) && writes_dst(step.op) && step.src.count != step.dst.count) {
       problems_.add(where, fmt::format("reads {} chunks but writes {}", step.src.count, step.dst.count));
     }
-    for (const After& one : step.after) after(where, one);
+    for (const After& edge : step.after) after(where, edge);
   }
 
   void operation(const StepIndex& where, const Step& step) {

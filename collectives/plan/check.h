@@ -3,7 +3,7 @@
 //
 // A plan passes if, whatever the timing: no step leaves its buffers or reads memory that was never written; the input
 // is not written; every send is matched by one receive of its size; nothing waits forever; accesses of two lanes that
-// conflict are ordered; and every output block ends as collectives::origin_of() says. docs/plan_format.md has the
+// conflict are ordered; and every output block ends as collectives::origin_of() defines. docs/plan_format.md has the
 // reasons why running it once is enough, and what this does not prove.
 #pragma once
 
@@ -26,7 +26,7 @@ struct CheckOptions {
   // Messages that may be in flight in each (from, to, lane) channel before the next send waits; kReadInPlace and
   // kUnbounded are special.
   int capacity = 1;
-  // Input and output of each rank overlap as collectives::in_place_alias() says.
+  // Input and output of each rank overlap as collectives::in_place_alias() defines.
   bool in_place = false;
 };
 

@@ -133,12 +133,12 @@ struct Station {
   double core_free_us = 0;
 };
 
-struct Event {
+struct PortEvent {
   double time_us;
   std::int64_t order;  // order of creation, which decides at equal times, so that results do not depend on the queue
   bool is_arrival;
   int id;  // message index, or step id
-  friend bool operator>(const Event& a, const Event& b) {
+  friend bool operator>(const PortEvent& a, const PortEvent& b) {
     return a.time_us != b.time_us ? a.time_us > b.time_us : a.order > b.order;
   }
 };
@@ -180,7 +180,7 @@ class Simulation {
   const StepIndex& receiver_of(int message) const { return ids_.index(messages_.list[at(message)].recv); }
 
   void take_event() {
-    const Event event = events_.top();
+    const PortEvent event = events_.top();
     events_.pop();
     now_us_ = event.time_us;
     event.is_arrival ? arrive(event.id) : lanes_.finish(event.id);
@@ -276,7 +276,7 @@ class Simulation {
   const CostModel& model_;
   double now_us_ = 0;
   std::int64_t num_events_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::priority_queue<PortEvent, std::vector<PortEvent>, std::greater<>> events_;
   std::vector<Station> stations_;        // [rank]
   std::set<int> changed_;                // ranks with a port or a message in line that is new since the last call
   std::vector<std::deque<int>> posted_;  // [lane id] messages that have not arrived

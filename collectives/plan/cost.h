@@ -58,10 +58,10 @@ Counts count(const Plan& plan, const Contents& contents, const collectives::Oper
 // + bytes * beta and occupies the ports of both ends. A rank's reductions and copies share its core, one at a time.
 // Sends do not block their lane: buffers never fill up.
 //
-// Lanes share a port. The messages of a lane leave in order, and only the first of them is in line; the next gets in
-// line when it has arrived. A message starts when both its ports are free and no message that could use one of them,
-// with its own ports free too, got in line earlier. At equal times the lane that has sent fewer messages goes first,
-// then the lower lane, then the lower rank. So a busy receiver delays the lane that sends to it, and no other.
+// Lanes share a port. The messages of a lane leave in order, and only the first is in line; the next gets in line when
+// it has arrived. A message starts when both its ports are free and no message that could use either port, with its own
+// ports free too, got in line earlier. At equal times the lane that has sent fewer messages goes first, then the lower
+// lane, then the lower rank. So a busy receiver delays the lane that sends to it, and no other.
 
 struct CostModel {
   double alpha_us = 0;           // per message

@@ -15,7 +15,7 @@ namespace {
 using collectives::Operation;
 
 // A send as it was issued.
-struct Message {
+struct IssuedSend {
   std::vector<Ref> writers;       // [cell of the slice]
   std::vector<Ref> landed;        // [cell of the slice]
   std::vector<Ref> readers;       // [cell of the slice]
@@ -23,10 +23,10 @@ struct Message {
 };
 
 // One source of a pass.
-struct Operand {
+struct PassSource {
   int rank;
   Slice slice;
-  const Message* message;  // set if another rank's
+  const IssuedSend* message;  // set if another rank's
   std::vector<Content> contents;
 };
 
@@ -51,12 +51,12 @@ class Lowering {
   void do_step(int rank, int lane);
   void issue(const StepIndex& send);
   void do_group(int rank, int lane, const Group& group);
-  std::vector<Operand> operands_of(int rank, int lane, const Group& group);
-  void draft_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece);
-  bool push_piece(const Ref& self, const Group& group, const Operand& operand, int piece);
+  std::vector<PassSource> operands_of(int rank, int lane, const Group& group);
+  void draft_piece(int rank, int lane, const Group& group, const std::vector<PassSource>& operands, int piece);
+  bool push_piece(const Ref& self, const Group& group, const PassSource& operand, int piece);
   bool used_later_in_lane(const Ref& maker, int rank, const Group& group, CellRange cells);
   void add_hazards(const Ref& writer, const Ref& landed, int rank, const Group& group, CellRange cells, Draft& draft);
-  RankAddress source_address(const Operand& operand, CellRange cells) const;
+  RankAddress source_address(const PassSource& operand, CellRange cells) const;
   Draft& draft_of(const Ref& ref) { return drafts_[at(ref.rank)][at(ref.lane)][at(ref.instruction)]; }
   std::vector<Wait> exit_waits(int rank);
 
@@ -66,10 +66,10 @@ class Lowering {
   const Partners partners_;
   const Grouping grouping_;
   CellMemory memory_;
-  std::vector<std::vector<int>> next_;                       // [rank][lane] step
-  std::vector<std::vector<std::vector<Message>>> messages_;  // [rank][lane][step]
-  std::vector<std::vector<std::vector<bool>>> issued_;       // [rank][lane][step] sends done, and steps done
-  std::vector<std::vector<std::vector<Draft>>> drafts_;      // [rank][lane][instruction]
+  std::vector<std::vector<int>> next_;                          // [rank][lane] step
+  std::vector<std::vector<std::vector<IssuedSend>>> messages_;  // [rank][lane][step]
+  std::vector<std::vector<std::vector<bool>>> issued_;          // [rank][lane][step] sends done, and steps done
+  std::vector<std::vector<std::vector<Draft>>> drafts_;         // [rank][lane][instruction]
 };
 
 void Lowering::make_lanes() {
@@ -104,7 +104,7 @@ void Lowering::issue(const StepIndex& send) {
   const StepIndex& receive = partners_[at(send.rank)][at(send.lane)][at(send.step)];
   const LaneGroups& groups = grouping_[at(receive.rank)][at(receive.lane)];
   const Group& group = groups.groups[at(groups.group_of_step[at(receive.step)])];
-  Message& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
+  IssuedSend& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
   for (int i = 0; i < step.src.count * segments_; ++i) {
     Cell& read = memory_.cell(send.rank, step.src.buffer, step.src.first * segments_ + i);
     message.writers.push_back(read.writer);
@@ -117,10 +117,10 @@ void Lowering::issue(const StepIndex& send) {
   }
 }
 
-std::vector<Operand> Lowering::operands_of(int rank, int lane, const Group& group) {
-  std::vector<Operand> operands;
+std::vector<PassSource> Lowering::operands_of(int rank, int lane, const Group& group) {
+  std::vector<PassSource> operands;
   const auto add_local = [&](const Slice& slice) {
-    Operand operand{rank, slice, nullptr, {}};
+    PassSource operand{rank, slice, nullptr, {}};
     for (int c = 0; c < slice.count; ++c)
       operand.contents.push_back(memory_.content(rank, slice.buffer, slice.first + c));
     operands.push_back(std::move(operand));
@@ -134,14 +134,14 @@ std::vector<Operand> Lowering::operands_of(int rank, int lane, const Group& grou
     if (step.op == Op::copy || step.op == Op::reduce) add_local(step.src);
     if (!reads_peer(step.op)) continue;
     const StepIndex& send = partners_[at(rank)][at(lane)][at(index)];
-    const Message& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
+    const IssuedSend& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
     const Slice& slice = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)].src;
     operands.push_back({send.rank, slice, &message, message.contents});
   }
   return operands;
 }
 
-RankAddress Lowering::source_address(const Operand& operand, CellRange cells) const {
+RankAddress Lowering::source_address(const PassSource& operand, CellRange cells) const {
   RankAddress source =
       memory_.address(operand.rank, operand.slice, cells.begin, operand.contents[at(cells.begin / segments_)]);
   for (int i = cells.begin; operand.message != nullptr && i < cells.end; ++i) {
@@ -189,36 +189,36 @@ bool Lowering::used_later_in_lane(const Ref& maker, int rank, const Group& group
 
 // If the sender produced a piece in one pass, and a plain copy receives it, that same pass stores it here: this saves
 // reading it again. The pass must be the sender's own, so that messages stay on their links.
-bool Lowering::push_piece(const Ref& self, const Group& group, const Operand& operand, int piece) {
+bool Lowering::push_piece(const Ref& self, const Group& group, const PassSource& operand, int piece) {
   const CellRange cells = piece_cells(group, piece);
   const Ref maker = operand.message->writers[at(cells.begin)];
   if (maker.rank != operand.rank || maker.rank == self.rank) return false;
   const auto first = operand.message->writers.begin();
   if (!std::all_of(first + cells.begin, first + cells.end, [&](const Ref& w) { return w == maker; })) return false;
-  Draft& made = draft_of(maker);
+  Draft& source_draft = draft_of(maker);
   const RankAddress source = source_address(operand, cells);
-  const bool same_piece = !made.pushed && made.count == memory_.elems(operand.contents, cells) &&
-                          made.destinations.front().buffer == source.buffer &&
-                          made.destinations.front().offset_bytes == source.offset_bytes;
+  const bool same_piece = !source_draft.pushed && source_draft.count == memory_.elems(operand.contents, cells) &&
+                          source_draft.destinations.front().buffer == source.buffer &&
+                          source_draft.destinations.front().offset_bytes == source.offset_bytes;
   if (!same_piece || used_later_in_lane(maker, self.rank, group, cells)) return false;
 
   Draft draft;
   draft.pushed = true;
-  draft.count = made.count;
+  draft.count = source_draft.count;
   draft.sources.push_back(source);  // the message, for emulated links
   add_wait(draft, maker);
-  made.waits.push_back({self.rank, 0, 0});
-  made.destinations.push_back(
+  source_draft.waits.push_back({self.rank, 0, 0});
+  source_draft.destinations.push_back(
       memory_.address(self.rank, group.destination, cells.begin, operand.contents[at(cells.begin / segments_)]));
   for (int i = cells.begin; i < cells.end; ++i) {
     std::erase(memory_.cell(operand.rank, operand.slice.buffer, operand.slice.first * segments_ + i).readers, self);
   }
-  add_hazards(maker, self, self.rank, group, cells, made);
+  add_hazards(maker, self, self.rank, group, cells, source_draft);
   drafts_[at(self.rank)][at(self.lane)].push_back(std::move(draft));
   return true;
 }
 
-void Lowering::draft_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece) {
+void Lowering::draft_piece(int rank, int lane, const Group& group, const std::vector<PassSource>& operands, int piece) {
   const CellRange cells = piece_cells(group, piece);
   const Ref self{rank, lane, group.first_instruction + piece};
   const bool plain_receive = operands.size() == 1 && operands.front().message != nullptr;
@@ -227,7 +227,7 @@ void Lowering::draft_piece(int rank, int lane, const Group& group, const std::ve
   Draft draft;
   draft.count = memory_.elems(operands.front().contents, cells);
   int terms = 0;
-  for (const Operand& operand : operands) {
+  for (const PassSource& operand : operands) {
     terms += operand.contents[at(cells.begin / segments_)].terms;
     draft.sources.push_back(source_address(operand, cells));
     if (operand.message != nullptr) draft.waits.push_back({operand.rank, 0, 0});
@@ -241,8 +241,8 @@ void Lowering::draft_piece(int rank, int lane, const Group& group, const std::ve
       read.readers.push_back(self);
     }
   }
-  const Content& made = operands.front().contents[at(cells.begin / segments_)];
-  draft.destinations.push_back(memory_.address(rank, group.destination, cells.begin, made));
+  const Content& content = operands.front().contents[at(cells.begin / segments_)];
+  draft.destinations.push_back(memory_.address(rank, group.destination, cells.begin, content));
   add_hazards(self, self, rank, group, cells, draft);
   draft.completes =
       collectives::has_op(plan_.kind) && terms == plan_.num_ranks && (operands.size() > 1 || plan_.num_ranks == 1);
@@ -250,13 +250,13 @@ void Lowering::draft_piece(int rank, int lane, const Group& group, const std::ve
 }
 
 void Lowering::do_group(int rank, int lane, const Group& group) {
-  const std::vector<Operand> operands = operands_of(rank, lane, group);
+  const std::vector<PassSource> operands = operands_of(rank, lane, group);
   for (int piece = 0; piece < group.num_instructions; ++piece) draft_piece(rank, lane, group, operands, piece);
   for (int c = 0; c < group.destination.count; ++c) {
-    Content made = operands.front().contents[at(c)];
-    made.terms = 0;
-    for (const Operand& operand : operands) made.terms += operand.contents[at(c)].terms;
-    memory_.content(rank, group.destination.buffer, group.destination.first + c) = made;
+    Content sum = operands.front().contents[at(c)];
+    sum.terms = 0;
+    for (const PassSource& operand : operands) sum.terms += operand.contents[at(c)].terms;
+    memory_.content(rank, group.destination.buffer, group.destination.first + c) = sum;
   }
 }
 

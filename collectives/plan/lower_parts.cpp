@@ -210,7 +210,7 @@ CellMemory::CellMemory(const Plan& plan, const collectives::Operation& operation
     memory.alias_shift = (alias.output_block - alias.input_block) * plan_.chunks_per_block;
   }
   // Cells of scratch have a fixed address each, with room for the longest: if they were packed, cells of chunks that
-  // use the same slot one after the other would overlap by an element, and waits are counted by cells.
+  // use the same slot in turn would overlap by an element, and waits are counted by cells.
   constexpr std::int64_t kLine = 64;
   const std::int64_t parts = static_cast<std::int64_t>(plan_.chunks_per_block) * segments_;
   const std::int64_t longest_cell = (longest_block + parts - 1) / parts;

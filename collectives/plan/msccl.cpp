@@ -24,20 +24,20 @@ namespace {
 using collectives::Kind;
 
 // MSCCL's names of collectives, and whether nchunksperloop counts the chunks of all blocks or of one.
-struct Collective {
+struct NamedCollective {
   std::string_view name;
   Kind kind;
   bool counts_all_blocks;
 };
 constexpr std::array kCollectives{
-    Collective{"allreduce", Kind::all_reduce, false},
-    Collective{"allgather", Kind::all_gather, true},
-    Collective{"reducescatter", Kind::reduce_scatter, true},
-    Collective{"alltoall", Kind::all_to_all, true},
-    Collective{"broadcast", Kind::broadcast, false},
-    Collective{"reduce", Kind::reduce, false},
-    Collective{"gather", Kind::gather, false},
-    Collective{"scatter", Kind::scatter, false},
+    NamedCollective{"allreduce", Kind::all_reduce, false},
+    NamedCollective{"allgather", Kind::all_gather, true},
+    NamedCollective{"reducescatter", Kind::reduce_scatter, true},
+    NamedCollective{"alltoall", Kind::all_to_all, true},
+    NamedCollective{"broadcast", Kind::broadcast, false},
+    NamedCollective{"reduce", Kind::reduce, false},
+    NamedCollective{"gather", Kind::gather, false},
+    NamedCollective{"scatter", Kind::scatter, false},
 };
 // msccl-tools writes this name; the runtime reads the one above.
 constexpr std::string_view kReduceScatterOfTools = "reduce_scatter";
@@ -107,13 +107,13 @@ class MscclReader {
 
  private:
   // A step that waits: resolved when all thread blocks of the rank are read.
-  struct Entry {
+  struct ParsedStep {
     int first = 0;  // its steps in the plan
     int end = 0;
     bool is_signalled = false;  // hasdep
     int line = 0;
   };
-  struct Waiting {
+  struct UnresolvedWait {
     int block;
     int step;  // in the plan
     After in_file;
@@ -127,7 +127,7 @@ class MscclReader {
                             "minBytes", "maxBytes", "root"});
     std::vector<const XmlElement*> gpus = by_id(algo_, "gpu", source_);
     Plan& plan = made_.plan;
-    const Collective& collective = collective_of(of);
+    const NamedCollective& collective = collective_of(of);
     plan.kind = collective.kind;
     if (const std::string* const name = of.find("name")) plan.algorithm = one_word(*name);
     of.entry("proto", kProtocols, [](std::string_view protocol) { return protocol; });
@@ -153,8 +153,8 @@ class MscclReader {
     return gpus;
   }
 
-  static const Collective& collective_of(const XmlAttributes& of) {
-    const auto name = [&of](const Collective& collective) {
+  static const NamedCollective& collective_of(const XmlAttributes& of) {
+    const auto name = [&of](const NamedCollective& collective) {
       const bool as_tools = collective.kind == Kind::reduce_scatter && of.find("coll") != nullptr &&
                             *of.find("coll") == kReduceScatterOfTools;
       return as_tools ? kReduceScatterOfTools : collective.name;
@@ -183,7 +183,7 @@ class MscclReader {
     waiting_.clear();
     for (std::size_t b = 0; b < blocks.size(); ++b) block(rank, static_cast<int>(b), *blocks[b]);
     refuse_shared_connections(rank, blocks);
-    for (const Waiting& waiting : waiting_) {
+    for (const UnresolvedWait& waiting : waiting_) {
       Step& step = lanes[at(waiting.block)][at(waiting.step)];
       if (const auto after = resolved(waiting)) step.after.push_back(*after);
     }
@@ -205,7 +205,7 @@ class MscclReader {
     const int last = made_.plan.num_ranks - 1;
     made_.blocks[at(rank)].push_back(
         {of.integer("send", -1, last), of.integer("recv", -1, last), of.integer("chan", -1, kMostChannels - 1)});
-    std::vector<After> nops;  // the waits of nops are those of the step behind them
+    std::vector<After> nops;  // nops carry the waits of the step after them
     for (std::size_t s = 0; s < element.children.size(); ++s) {
       step(rank, index, static_cast<int>(s), element.children[s], nops);
     }
@@ -219,7 +219,7 @@ class MscclReader {
     const After waits{of.integer("depid", -1, kMostChunks), of.integer("deps", -1, kMostChunks)};
     if (waits.lane >= 0) nops.push_back(waits);
     Lane& lane = made_.plan.ranks[at(rank)].lanes[at(block)];
-    Entry entry{static_cast<int>(lane.size()), 0, of.integer("hasdep", 0, 1) == 1, of.line()};
+    ParsedStep entry{static_cast<int>(lane.size()), 0, of.integer("hasdep", 0, 1) == 1, of.line()};
     if (type.op || type.sends) {
       for (const After& after : std::exchange(nops, {})) waiting_.push_back({block, entry.first, after, of.line()});
       add(type, of, made_.blocks[at(rank)][at(block)], rank, lane);
@@ -276,7 +276,7 @@ class MscclReader {
 
   // The step of the plan that a wait ends with: the first one from the named step on that signals (hasdep). None: it is
   // done anyway, as it stands before the waiting step.
-  std::optional<After> resolved(const Waiting& waiting) const {
+  std::optional<After> resolved(const UnresolvedWait& waiting) const {
     const auto refuse = [&](const std::string& why) {
       throw core::usage_error(fmt::format("{}:{}: waits (depid, deps) for tb {} step {}, {}", source_, waiting.line,
                                           waiting.in_file.lane, waiting.in_file.step, why));
@@ -287,7 +287,7 @@ class MscclReader {
     if (waiting.in_file.step < 0 || at(waiting.in_file.step) >= entries.size()) {
       refuse(fmt::format("but the tb has {} steps", entries.size()));
     }
-    const auto signals = [](const Entry& entry) { return entry.is_signalled && entry.end > entry.first; };
+    const auto signals = [](const ParsedStep& entry) { return entry.is_signalled && entry.end > entry.first; };
     const auto it = std::find_if(entries.begin() + waiting.in_file.step, entries.end(), signals);
     if (it == entries.end())
       refuse("and no step there from that one on has hasdep=\"1\": the runtime would wait forever");
@@ -296,7 +296,7 @@ class MscclReader {
     return std::nullopt;
   }
 
-  // Puts what is only sent on behind the scratch of the file.
+  // Puts what is only sent on after the scratch of the file.
   void place_passing() {
     const int begin = made_.plan.scratch_chunks;
     for (RankSteps& rank : made_.plan.ranks) {
@@ -316,10 +316,10 @@ class MscclReader {
   const XmlElement& algo_;
   std::string_view source_;
   ThreadBlocks made_;
-  std::int64_t places_ = 0;                  // chunks of the ranks so far
-  std::vector<int> passing_;                 // [rank] chunks
-  std::vector<std::vector<Entry>> entries_;  // [thread block][step of the file], the current rank's
-  std::vector<Waiting> waiting_;             // the current rank's
+  std::int64_t places_ = 0;                       // chunks of the ranks so far
+  std::vector<int> passing_;                      // [rank] chunks
+  std::vector<std::vector<ParsedStep>> entries_;  // [thread block][step of the file], the current rank's
+  std::vector<UnresolvedWait> waiting_;           // the current rank's
 };
 
 }  // namespace
@@ -371,7 +371,7 @@ class MscclWriter {
     }
   }
 
-  std::string text(const Collective& collective) {
+  std::string text(const NamedCollective& collective) {
     const int blocks = collective.counts_all_blocks ? plan_.num_ranks : 1;
     text_ = fmt::format(R"(<algo name="{}" proto="Simple" nchannels="{}" nchunksperloop="{}" ngpus="{}" coll="{}")",
                         xml_escaped(plan_.algorithm), channels_, plan_.chunks_per_block * blocks, plan_.num_ranks,
@@ -395,7 +395,7 @@ class MscclWriter {
     After after;
     bool is_awaited = false;
   };
-  struct Block {
+  struct WrittenBlock {
     std::vector<Row> rows;
     std::vector<std::size_t> row_of;  // [step of the plan]
   };
@@ -405,24 +405,25 @@ class MscclWriter {
                          input_chunks(plan_, rank), output_chunks(plan_, rank), plan_.scratch_chunks);
     text_ += "\n";
     const auto& lanes = plan_.ranks[at(rank)].lanes;
-    std::vector<Block> made;
-    for (const Lane& lane : lanes) made.push_back(rows(lane));
+    std::vector<WrittenBlock> blocks;
+    for (const Lane& lane : lanes) blocks.push_back(rows(lane));
     for (const Lane& lane : lanes) {
       for (const Step& step : lane) {
         for (const After& after : step.after) {
-          Block& awaited = made[at(after.lane)];
+          WrittenBlock& awaited = blocks[at(after.lane)];
           awaited.rows[awaited.row_of[at(after.step)]].is_awaited = true;
         }
       }
     }
-    for (std::size_t b = 0; b < made.size(); ++b) {
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
       const ThreadBlock& block = blocks_.blocks[at(rank)][b];
       text_ += fmt::format(R"(    <tb id="{}" send="{}" recv="{}" chan="{}">)", b, block.send_to, block.recv_from,
                            block.channel);
       text_ += "\n";
-      for (std::size_t s = 0; s < made[b].rows.size(); ++s) {
-        const After& after = made[b].rows[s].after;
-        write(s, made[b].rows[s], after.lane < 0 ? -1 : static_cast<int>(made[at(after.lane)].row_of[at(after.step)]));
+      for (std::size_t s = 0; s < blocks[b].rows.size(); ++s) {
+        const After& after = blocks[b].rows[s].after;
+        write(s, blocks[b].rows[s],
+              after.lane < 0 ? -1 : static_cast<int>(blocks[at(after.lane)].row_of[at(after.step)]));
       }
       text_ += "    </tb>\n";
     }
@@ -431,23 +432,23 @@ class MscclWriter {
 
   // A send that only passes on what the step before it received is one with it. Each wait but a step's last one is a
   // nop.
-  Block rows(const Lane& lane) const {
-    Block made;
+  WrittenBlock rows(const Lane& lane) const {
+    WrittenBlock block;
     for (std::size_t s = 0; s < lane.size(); ++s) {
       const Step& step = lane[s];
       const bool passes_on = step.op == Op::send && step.after.empty() && s > 0 && reads_peer(lane[s - 1].op) &&
                              lane[s - 1].dst == step.src;
       if (passes_on) {
-        made.rows.back().type = type_of(lane[s - 1], true).name;
+        block.rows.back().type = type_of(lane[s - 1], true).name;
       } else {
-        for (std::size_t i = 0; i + 1 < step.after.size(); ++i) made.rows.push_back({"nop", {}, {}, step.after[i]});
+        for (std::size_t i = 0; i + 1 < step.after.size(); ++i) block.rows.push_back({"nop", {}, {}, step.after[i]});
         const Slice src = step.op == Op::recv ? other_end_.at(&step)->src : step.src;
         const Slice dst = step.op == Op::send ? other_end_.at(&step)->dst : step.dst;
-        made.rows.push_back({type_of(step, false).name, src, dst, step.after.empty() ? After{} : step.after.back()});
+        block.rows.push_back({type_of(step, false).name, src, dst, step.after.empty() ? After{} : step.after.back()});
       }
-      made.row_of.push_back(made.rows.size() - 1);
+      block.row_of.push_back(block.rows.size() - 1);
     }
-    return made;
+    return block;
   }
 
   void write(std::size_t index, const Row& row, int awaited_row) {
@@ -470,12 +471,12 @@ class MscclWriter {
 
 std::string to_msccl(const Plan& plan) {
   const Kind kind = plan.kind == Kind::hypercube ? Kind::all_gather : plan.kind;  // it leaves the same result
-  const auto is_it = [kind](const Collective& collective) { return collective.kind == kind; };
+  const auto is_it = [kind](const NamedCollective& collective) { return collective.kind == kind; };
   const auto* const collective = std::find_if(kCollectives.begin(), kCollectives.end(), is_it);
   if (collective == kCollectives.end()) {
     std::string allowed;
-    for (const Collective& one : kCollectives)
-      allowed += std::string(allowed.empty() ? "" : ", ") + std::string(name_of(one.kind));
+    for (const NamedCollective& known : kCollectives)
+      allowed += std::string(allowed.empty() ? "" : ", ") + std::string(name_of(known.kind));
     throw core::usage_error(
         fmt::format("{} has no form in MSCCL XML; allowed: {}, hypercube", name_of(plan.kind), allowed));
   }

@@ -47,9 +47,9 @@ class XmlAttributes {
   const auto& entry(std::string_view name, const Table& table, const NameOf& name_of) const {
     const std::string* const value = find(name);
     std::string allowed;
-    for (const auto& one : table) {
-      if (value != nullptr && name_of(one) == *value) return one;
-      allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(one));
+    for (const auto& row : table) {
+      if (value != nullptr && name_of(row) == *value) return row;
+      allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(row));
     }
     fail(name, allowed);
   }
@@ -85,8 +85,8 @@ struct ThreadBlocks {
   Plan plan;                                     // its lanes are the thread blocks; `after` names thread blocks
   std::vector<std::vector<ThreadBlock>> blocks;  // [rank][lane of plan]
   StepLines lines;                               // [rank][lane][step] of the file; not in what split_lanes() returns
-  // Input and output may be separate memory, or the same as collectives::in_place_alias() says. If they are always the
-  // same, steps may write to the input.
+  // Input and output may be separate memory, or the same as collectives::in_place_alias() defines. If they are always
+  // the same, steps may write to the input.
   bool out_of_place = true;
   bool in_place = false;
 };
@@ -100,21 +100,21 @@ struct ThreadBlocks {
 Plan join_channels(const ThreadBlocks& from, std::string_view source, StepLines* lines = nullptr);
 
 // Thread blocks for a plan that has passed the checker. Each lane is a channel. Steps of a lane stay in order within a
-// thread block; between thread blocks only steps that access the same memory, one of them writing, do: the rest may
+// thread block; between thread blocks only steps that access the same memory, at least one writing, do: the rest may
 // run side by side.
 ThreadBlocks split_lanes(const Plan& plan);
 
 // Turns steps that work in place, and so may write to the input, into steps of a Plan, whose input is never written.
 
-// Names for one rank's memory of input and output that are the same. A chunk of it is read from the input until a step
-// writes it. What is written goes to the output, if each chunk of the input has a place there (as in all-reduce), and
-// else to a copy of the input's layout in scratch (as in reduce-scatter). Steps come in an order in which they can run.
+// Names for one rank's memory of input and output that are the same. A chunk is read from the input until a step writes
+// it. What is written goes to the output, if each chunk of the input has a place there (as in all-reduce), and else to
+// a copy of the input's layout in scratch (as in reduce-scatter). Steps come in an order in which they can run.
 class InPlaceNames {
  public:
   InPlaceNames(const Plan& plan, int rank);
 
-  // Renames the step's slices. Returns copies that must stand in front of it in its lane, where `at_end` is the place
-  // of the first. They bring together what the step reads, if only part of it was written, or what it adds to, if that
+  // Renames the step's slices. Returns copies that must stand in front of it in its lane, where `at_end` is the first
+  // one's place. They bring together what the step reads, if only part of it was written, or what it adds to, if that
   // was not written yet.
   std::vector<Step> rename(Step& step, After at_end);
 

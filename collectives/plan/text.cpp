@@ -308,14 +308,14 @@ class Parser {
 };
 
 // Needs of check() for a plan: chunks moved by all steps, and bytes for the symbols of all buffers.
-struct Need {
+struct CheckedSizes {
   double moves = 0;
   double bytes = 0;
 };
 
-Need need_of(const Plan& plan) {
+CheckedSizes need_of(const Plan& plan) {
   const double contributors = collectives::has_op(plan.kind) ? plan.num_ranks / 8.0 : 0;  // bytes per chunk
-  Need need;
+  CheckedSizes need;
   for (int rank = 0; rank < plan.num_ranks; ++rank) {
     const auto blocks = static_cast<double>(collectives::input_blocks(plan.kind, plan.num_ranks, plan.root, rank) +
                                             collectives::output_blocks(plan.kind, plan.num_ranks, plan.root, rank));
@@ -333,7 +333,7 @@ Need need_of(const Plan& plan) {
 void check_need(const Plan& plan, std::string_view text, std::string_view source) {
   constexpr double kPerCharacter = 64;
   const double of_text = kPerCharacter * static_cast<double>(text.size());
-  const Need need = need_of(plan);
+  const CheckedSizes need = need_of(plan);
   if (need.moves <= 0x1p20 + of_text && need.bytes <= 0x1p24 + of_text) return;
   throw core::usage_error(
       fmt::format("{}: {} chunks per block, {} scratch chunks and steps that move {:g} chunks are too many for {} "
@@ -391,13 +391,13 @@ collectives::Operation smallest_operation(const Plan& plan) {
   return operation;
 }
 
-using Grid = std::vector<std::vector<std::string>>;  // [rank][round]
+using RoundCells = std::vector<std::vector<std::string>>;  // [rank][round]
 
-Grid cells_of(const Plan& plan, const Contents& contents, const Prediction& unit) {
+RoundCells cells_of(const Plan& plan, const Contents& contents, const Prediction& unit) {
   const StepIds& ids = contents.ids();
   const Messages messages = match_messages(plan, ids);
   const auto rounds = static_cast<std::size_t>(std::lround(unit.time_us));
-  Grid cells(at(plan.num_ranks), std::vector<std::string>(rounds, "."));
+  RoundCells cells(at(plan.num_ranks), std::vector<std::string>(rounds, "."));
   for (const Message& message : messages.list) {
     const Step& send = step_at(plan, ids.index(message.send));
     const bool adds = step_at(plan, ids.index(message.recv)).op == Op::recv_reduce;
@@ -411,7 +411,7 @@ Grid cells_of(const Plan& plan, const Contents& contents, const Prediction& unit
 }  // namespace
 
 std::string draw(const Plan& plan, const Contents& contents) {
-  const Grid cells = cells_of(plan, contents, predict(plan, contents, smallest_operation(plan), {.alpha_us = 1}));
+  const RoundCells cells = cells_of(plan, contents, predict(plan, contents, smallest_operation(plan), {.alpha_us = 1}));
   const std::size_t rounds = cells.front().size();
   std::string heading = "rank";
   std::vector<std::string> rows;

@@ -52,7 +52,7 @@ void check_blocks(const ThreadBlocks& from, std::string_view source) {
 
 // Runs thread blocks in turns, one step each, and notes the order: a step runs once its lane has come to it, the steps
 // that it waits for are done, and its message has arrived. Messages arrive when nothing else can run, so that no send
-// stands behind a receive that it does not need: the longest chain of messages stays as it was.
+// follows a receive that it does not need: the longest chain of messages stays as it was.
 class Turns {
  public:
   Turns(const ThreadBlocks& from, std::string_view source) : from_(from), source_(source) {
@@ -198,7 +198,7 @@ class Joining {
     lines_[at(rank)][at(lane)].push_back(line);
   }
 
-  // Copies to the output, in lane 0, what the rank's steps leave elsewhere, after all of them.
+  // Copies to the output, in lane 0, what the rank's steps leave elsewhere, after all steps.
   void finish_in_place(int rank) {
     plan_.scratch_chunks = std::max(plan_.scratch_chunks, names_[at(rank)].scratch_chunks());
     std::vector<Step> copies = names_[at(rank)].finish();
@@ -262,7 +262,7 @@ class RankSplit {
   std::vector<ThreadBlock> blocks;
 
  private:
-  struct Cell {
+  struct StepsOnCell {
     After writer;
     std::vector<After> readers;  // since it was written
   };
@@ -302,7 +302,9 @@ class RankSplit {
     return {block, static_cast<int>(steps.lanes[at(block)].size())};
   }
 
-  Cell& cell(const Slice& slice, int i) { return cells_[at(locations_.of(rank_, slice, i) - locations_.begin(rank_))]; }
+  StepsOnCell& cell(const Slice& slice, int i) {
+    return cells_[at(locations_.of(rank_, slice, i) - locations_.begin(rank_))];
+  }
   void read(const Slice& slice, After here, std::vector<After>& earlier) {
     for (int i = 0; i < slice.count; ++i) {
       earlier.push_back(cell(slice, i).writer);
@@ -311,25 +313,25 @@ class RankSplit {
   }
   void write(const Slice& slice, After here, std::vector<After>& earlier) {
     for (int i = 0; i < slice.count; ++i) {
-      Cell& written = cell(slice, i);
+      StepsOnCell& written = cell(slice, i);
       earlier.push_back(written.writer);
       earlier.insert(earlier.end(), written.readers.begin(), written.readers.end());
       written = {here, {}};
     }
   }
 
-  // Makes the step wait for those of the earlier steps that its thread block does not know to be done. The latest come
-  // first, as the end of one implies that of others.
+  // Makes the step wait for those earlier steps that its thread block does not know to be done. The latest come first,
+  // as the end of one implies the end of others.
   void wait_for(std::vector<After>& earlier, After here, Step& step) {
-    std::erase_if(earlier, [&](const After& one) { return one.lane < 0 || one.lane == here.lane; });
+    std::erase_if(earlier, [&](const After& edge) { return edge.lane < 0 || edge.lane == here.lane; });
     std::sort(earlier.begin(), earlier.end(), [this](const After& a, const After& b) { return turn(a) > turn(b); });
     auto& clocks = clocks_[at(here.lane)];
     std::vector<int> known = clocks.empty() ? std::vector<int>() : clocks.back().done;
     known.resize(blocks.size(), 0);
-    for (const After& one : earlier) {
-      if (known[at(one.lane)] > one.step) continue;
-      step.after.push_back(one);
-      const auto& theirs = clocks_[at(one.lane)][at(one.step)].done;
+    for (const After& edge : earlier) {
+      if (known[at(edge.lane)] > edge.step) continue;
+      step.after.push_back(edge);
+      const auto& theirs = clocks_[at(edge.lane)][at(edge.step)].done;
       for (std::size_t b = 0; b < theirs.size(); ++b) known[b] = std::max(known[b], theirs[b]);
     }
     known[at(here.lane)] = here.step + 1;
@@ -338,16 +340,16 @@ class RankSplit {
   }
   int turn(const After& step) const { return clocks_[at(step.lane)][at(step.step)].turn; }
 
-  struct Clock {
-    std::vector<int> done;  // [thread block] steps that are done when this one is; those behind the end: 0
+  struct StepClock {
+    std::vector<int> done;  // [thread block] steps that are done when this one is; past the end: 0
     int turn;               // place in the order of all steps
   };
 
   const Locations& locations_;
   int rank_;
-  std::vector<Cell> cells_;  // [location of the rank]
+  std::vector<StepsOnCell> cells_;  // [location of the rank]
   std::map<int, Channel> channels_;
-  std::vector<std::vector<Clock>> clocks_;  // [thread block][step]
+  std::vector<std::vector<StepClock>> clocks_;  // [thread block][step]
   int turns_ = 0;
 };
 

@@ -18,7 +18,7 @@ std::size_t control_bytes(int num_ranks) {
   return (std::size_t{1} << 16) + a_rank * static_cast<std::size_t>(num_ranks);
 }
 
-// Ranks with little memory, such as those of a group within a mesh, use small pages.
+// Ranks with little memory, such as the ranks of a group within a mesh, use small pages.
 std::size_t round_up_to_page(std::size_t size_bytes, const LocalOptions& options) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const std::size_t page = options.memory_bytes_per_rank < kHugePage ? 4096 : kHugePage;
@@ -83,11 +83,11 @@ std::byte* LocalGroup::allocate(core::Arena& of_rank, std::size_t size_bytes) {
 
 LocalGroup::Shared LocalGroup::make_once(std::uint64_t number, const std::function<Shared()>& make) {
   const std::lock_guard lock(made_mutex_);
-  Made& made = made_[number];
-  if (made.thing == nullptr) made.thing = make();
-  Shared thing = made.thing;
+  Made& shared = made_[number];
+  if (shared.thing == nullptr) shared.thing = make();
+  Shared thing = shared.thing;
   const int ranks_here = options_.sharing == core::Sharing::threads ? options_.num_ranks : 1;
-  if (++made.takers == ranks_here) made_.erase(number);
+  if (++shared.takers == ranks_here) made_.erase(number);
   return thing;
 }
 

@@ -16,27 +16,27 @@
 namespace lockstep::transports {
 namespace {
 
-using Flag = std::shared_ptr<std::atomic<bool>>;
+using DoneFlag = std::shared_ptr<std::atomic<bool>>;
 
 struct Outgoing {
   std::span<const std::byte> bytes;  // the sender's memory, or `copy`
   std::vector<std::byte> copy;
-  Flag done;
+  DoneFlag done;
   bool copied;
 };
 
 struct Incoming {
   std::span<std::byte> bytes;
-  Flag done;
+  DoneFlag done;
 };
 
 // One (from, to, channel): sends and receives that are not matched yet. At most one of the queues holds entries.
-struct Channel {
+struct UnmatchedMessages {
   std::deque<Outgoing> sends;
   std::deque<Incoming> receives;
 };
 
-void meet(Channel& channel) {
+void meet(UnmatchedMessages& channel) {
   while (!channel.sends.empty() && !channel.receives.empty()) {
     const Outgoing& out = channel.sends.front();
     const Incoming& in = channel.receives.front();
@@ -51,7 +51,7 @@ void meet(Channel& channel) {
 }
 
 // Copies the oldest messages, up to the mailbox's capacity.
-void fill_mailbox(Channel& channel, int capacity) {
+void fill_mailbox(UnmatchedMessages& channel, int capacity) {
   const std::size_t held = std::min(channel.sends.size(), static_cast<std::size_t>(capacity));
   for (std::size_t i = 0; i < held; ++i) {
     Outgoing& out = channel.sends[i];
@@ -66,9 +66,9 @@ void fill_mailbox(Channel& channel, int capacity) {
 // Messages that were sent to one rank.
 struct Inbox {
   std::mutex mutex;
-  core::Gate sent;                                  // counts messages; updated under the mutex
-  std::uint64_t seen = 0;                           // value of `sent` when the rank last looked
-  std::map<std::pair<int, int>, Channel> channels;  // by (from, channel)
+  core::Gate sent;                                            // counts messages; updated under the mutex
+  std::uint64_t seen = 0;                                     // value of `sent` when the rank last looked
+  std::map<std::pair<int, int>, UnmatchedMessages> channels;  // by (from, channel)
 };
 
 }  // namespace
@@ -147,10 +147,10 @@ class Loopback final : public Transport {
   int num_ranks() const override { return state_->num_ranks(); }
 
   Request send(int peer, int channel_number, std::span<const std::byte> bytes) override {
-    Flag flag = std::make_shared<std::atomic<bool>>(false);
+    DoneFlag flag = std::make_shared<std::atomic<bool>>(false);
     Inbox& inbox = state_->inboxes.at(static_cast<std::size_t>(peer));
     const std::scoped_lock lock(inbox.mutex);
-    Channel& channel = inbox.channels[{rank_, channel_number}];
+    UnmatchedMessages& channel = inbox.channels[{rank_, channel_number}];
     channel.sends.push_back({bytes, {}, flag, false});
     meet(channel);
     fill_mailbox(channel, state_->capacity);
@@ -159,10 +159,10 @@ class Loopback final : public Transport {
   }
 
   Request recv(int peer, int channel_number, std::span<std::byte> bytes) override {
-    Flag flag = std::make_shared<std::atomic<bool>>(false);
+    DoneFlag flag = std::make_shared<std::atomic<bool>>(false);
     Inbox& inbox = state_->inboxes.at(static_cast<std::size_t>(rank_));
     const std::scoped_lock lock(inbox.mutex);
-    Channel& channel = inbox.channels[{peer, channel_number}];
+    UnmatchedMessages& channel = inbox.channels[{peer, channel_number}];
     channel.receives.push_back({bytes, flag});
     meet(channel);
     fill_mailbox(channel, state_->capacity);
@@ -206,14 +206,14 @@ class Loopback final : public Transport {
   }
 
  private:
-  Request remember(Flag flag) {
+  Request remember(DoneFlag flag) {
     requests_.emplace(next_id_, std::move(flag));
     return {next_id_++};
   }
 
   std::shared_ptr<LoopbackWorld::State> state_;
   int rank_;
-  std::map<std::int64_t, Flag> requests_;
+  std::map<std::int64_t, DoneFlag> requests_;
   std::int64_t next_id_ = 0;
 };
 

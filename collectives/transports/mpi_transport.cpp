@@ -225,7 +225,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  // Every rank that still runs has reached its deadline, too, and tells all others so: the channel after the last
+  // Every rank that still runs has reached its deadline, too, and notifies all others: the channel after the last
   // carries nothing else.
   std::string find_silent() override {
     if (!options_.alone) return {};

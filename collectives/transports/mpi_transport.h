@@ -47,7 +47,7 @@ class Watchdog {
 };
 
 // The world of an MPI run, and the Transport over its point-to-point messages. In builds without MPI, mpi_absent.cpp
-// takes the place of mpi_world.cpp, and MpiWorld says so.
+// takes the place of mpi_world.cpp, and MpiWorld throws.
 
 // Threads of a rank that may call MPI: only main's (MPI_THREAD_FUNNELED), or any at any time (MPI_THREAD_MULTIPLE), for
 // which every call takes locks.
@@ -82,7 +82,7 @@ struct MpiTransportOptions {
 // MPI from its start to its end: one per process, made by main's thread.
 class MpiWorld {
  public:
-  // The timeout is that of barrier() and all_gather(), and of the last barrier before MPI is finalized. `threads` is
+  // The timeout holds for barrier() and all_gather(), and for the last barrier before MPI is finalized. `threads` is
   // the level requested from MPI.
   MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout, MpiThreads threads = MpiThreads::funneled);
   ~MpiWorld();  // during an exception: abort() in place of a barrier that others might never reach
@@ -98,7 +98,7 @@ class MpiWorld {
   // main's thread. Must not outlive the world.
   std::unique_ptr<Transport> make_transport(const MpiTransportOptions& options = {});
   // The same for several threads of the process: each gets an end of its own of one communicator, whose channels they
-  // share. Only one of them at a time may be in barrier() or all_gather().
+  // share. Only one thread at a time may be in barrier() or all_gather().
   std::vector<std::unique_ptr<Transport>> make_transports(int threads, const MpiTransportOptions& options);
 
   void* native_communicator() const;  // MPI_Comm*: the world's own duplicate, for MPI's collectives
@@ -121,7 +121,7 @@ class MpiWorld {
   std::unique_ptr<State> state_;
 };
 
-// True if MPI is built in; mpi_absence() says why not.
+// True if MPI is built in; mpi_absence() returns why not.
 bool mpi_is_built();
 std::string mpi_absence();
 
@@ -139,7 +139,7 @@ int run_mpi_program(int argc, char** argv, const std::string& revision, std::chr
 // Runs body on one thread for each of `ends` and returns when all have ended; thread 0 is the calling thread. Each end
 // belongs to this process and to one thread; all ends of a process share their channels. If a thread fails, `abort` is
 // raised, which the ends must check while they wait, and the failure is thrown here. Waits for threads of this process
-// give up a second after `timeout`, so that the end's own error comes first: it says for whom the process waited.
+// give up a second after `timeout`, so that the end's own error comes first: it names the ranks that are missing.
 void run_threads(const std::vector<std::unique_ptr<Transport>>& ends, core::AbortFlag& abort,
                  std::chrono::milliseconds timeout, const std::function<void(Transport&)>& body);
 

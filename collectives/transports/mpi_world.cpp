@@ -77,10 +77,10 @@ std::string find_lost(const std::vector<HostMate>& mates, int ranks_per_process)
     const std::optional<char> state = core::process_state(mate.process);
     if (state && *state != 'T' && *state != 'Z') continue;
     const int first = mate.rank * ranks_per_process;
-    const bool one = ranks_per_process == 1;
-    text += one ? "; rank " : "; ranks ";
-    text += std::to_string(first) + (one ? "" : " to " + std::to_string(first + ranks_per_process - 1));
-    text += " (process " + std::to_string(mate.process) + ")" + (one ? " is " : " are ");
+    const bool one_rank_each = ranks_per_process == 1;
+    text += one_rank_each ? "; rank " : "; ranks ";
+    text += std::to_string(first) + (one_rank_each ? "" : " to " + std::to_string(first + ranks_per_process - 1));
+    text += " (process " + std::to_string(mate.process) + ")" + (one_rank_each ? " is " : " are ");
     text += state == 'T' ? "stopped" : "gone";
   }
   return text;
@@ -120,23 +120,23 @@ MpiThreads threads_of_all(MPI_Comm world, int mine) {
 }
 
 // Where a rank's program comes from. Texts end in a zero and are cut if they are too long.
-struct Origin {
+struct ProgramOrigin {
   std::array<char, 64> host = {};
   std::array<char, 64> revision = {};
-  std::size_t arguments = 0;  // a hash of them
+  std::size_t arguments = 0;  // their hash
 };
 
-// Says in what a rank's program differs from rank 0's; empty: in nothing.
-std::string difference_text(const std::vector<Origin>& all, std::size_t rank) {
-  const Origin& one = all[rank];
-  const Origin& first = all[0];
-  const std::string who = "rank " + std::to_string(rank) + " on " + one.host.data();
+// Returns in what a rank's program differs from rank 0's; empty: in nothing.
+std::string difference_text(const std::vector<ProgramOrigin>& all, std::size_t rank) {
+  const ProgramOrigin& origin = all[rank];
+  const ProgramOrigin& first = all[0];
+  const std::string who = "rank " + std::to_string(rank) + " on " + origin.host.data();
   const std::string rank_0 = std::string("rank 0 on ") + first.host.data();
-  if (one.revision != first.revision) {
-    return who + " runs revision " + one.revision.data() + ", but " + rank_0 + " runs " + first.revision.data() +
+  if (origin.revision != first.revision) {
+    return who + " runs revision " + origin.revision.data() + ", but " + rank_0 + " runs " + first.revision.data() +
            "; allowed: the same build on all hosts";
   }
-  if (one.arguments == first.arguments) return {};
+  if (origin.arguments == first.arguments) return {};
   return who + " has other arguments than " + rank_0 + "; allowed: the same on all ranks";
 }
 
@@ -189,7 +189,7 @@ std::string mpi_absence() {
 MpiWorld::MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout, MpiThreads threads)
     : state_(std::make_unique<State>()) {
   // A message over TCP to a rank that was killed: it fails with an error, in place of a signal that ends this rank,
-  // too, before anyone has said which one was lost.
+  // too, before anyone has reported which one was lost.
   std::signal(SIGPIPE, SIG_IGN);
   const int wanted = threads == MpiThreads::multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
   int level = MPI_THREAD_SINGLE;
@@ -260,7 +260,7 @@ void MpiWorld::set_ranks_per_process(int ranks) {
 
 void MpiWorld::abort(const core::Error& error) const {
   constexpr auto kPause = std::chrono::milliseconds(500);     // for ranks of other hosts, which may know the lost one
-  constexpr auto kPauseOfRefusals = std::chrono::seconds(5);  // all ranks refuse alike: rank 0 says it and ends them
+  constexpr auto kPauseOfRefusals = std::chrono::seconds(5);  // all ranks refuse alike: rank 0 reports it and ends them
   const bool for_all = error.failure() == core::Failure::usage && state_->placement.rank == 0;
   const std::string who = for_all ? "" : "rank " + std::to_string(state_->placement.rank) + ": ";
   std::string text = error.what();
@@ -279,11 +279,11 @@ void MpiWorld::abort(const core::Error& error) const {
 void MpiWorld::check_alike(const std::string& revision, std::span<char* const> arguments) const {
   std::string words;
   for (const char* word : arguments) words.append(word).append("\n");
-  Origin mine;
+  ProgramOrigin mine;
   mine.arguments = std::hash<std::string>()(words);
   gethostname(mine.host.data(), mine.host.size() - 1);
   std::copy_n(revision.begin(), std::min(revision.size(), mine.revision.size() - 1), mine.revision.begin());
-  std::vector<Origin> all(static_cast<std::size_t>(state_->placement.num_ranks));
+  std::vector<ProgramOrigin> all(static_cast<std::size_t>(state_->placement.num_ranks));
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, state_->comm);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (const std::string text = difference_text(all, rank); !text.empty()) throw core::usage_error(text);

@@ -26,7 +26,7 @@ struct LinkSpec {
   double gbps = 0;  // 1e9 bytes/s, each way (10 Gbit/s are 1.25); 0: no limit
 };
 
-// Parses "latency_us=10,gbps=1". Throws a usage Error that says what is allowed.
+// Parses "latency_us=10,gbps=1". Throws a usage Error that lists what is allowed.
 LinkSpec parse_link(std::string_view text);
 
 // Time for which a message occupies a link, and time from its leaving to its arrival.

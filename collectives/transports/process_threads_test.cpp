@@ -41,7 +41,7 @@ std::vector<std::string> run_processes(int processes, int threads, milliseconds 
   return errors;
 }
 
-// Every rank tells every rank, itself among them, two numbers on two channels; the second is asked for first.
+// Every rank sends every rank, itself included, two numbers on two channels; the second is asked for first.
 void exchange_with_all(Transport& rank) {
   const int ranks = rank.num_ranks();
   std::vector<std::int64_t> sent;

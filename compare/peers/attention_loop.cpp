@@ -1,10 +1,11 @@
 // Attention's CPU kernels on any shape, for compare/attention.py. kernels_bench has the trainer's shapes, and holds
 // every element against f64, which takes minutes at the lengths that this is for; here a few queries' o and dq are held
 // against it. Prints attention_fwd,calls,median_us,min_us and the same of attention_bwd.
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <random>
 #include <string>
@@ -28,32 +29,36 @@ struct Flags {
   double milliseconds = 200;
 };
 
-Flags parse(CLI::App& app, int argc, char** argv) {
+using program::FlagOf;
+using program::FlagValue;
+
+constexpr std::int64_t kLargest = 1 << 20;
+constexpr auto kFlags = std::to_array<FlagOf<Flags>>({
+    {"--dtype", "f32", "dtype of the operands: f32, bf16 or f16",
+     [](Flags& flags, const FlagValue& value) {
+       flags.dtype = core::parse_dtype(value.one_of(std::array{"f32", "bf16", "f16"}));
+     }},
+    {"--length", "1024", "number of queries, and of keys",
+     [](Flags& flags, const FlagValue& value) { flags.shape.queries = value.integer(1, kLargest); }},
+    {"--columns", "64", "columns of a head",
+     [](Flags& flags, const FlagValue& value) { flags.shape.head_columns = value.integer(1, kLargest); }},
+    {"--heads", "2", "number of heads",
+     [](Flags& flags, const FlagValue& value) { flags.shape.heads = value.integer(1, kLargest); }},
+    {"--kv-heads", "0", "number of heads of keys and values, a divisor of --heads; 0: as many as --heads",
+     [](Flags& flags, const FlagValue& value) { flags.shape.kv_heads = value.integer(0, kLargest); }},
+    {"--threads", "1", "number of threads, each bound to its own core",
+     [](Flags& flags, const FlagValue& value) { flags.threads = program::integer(value, 1, core::usable_cores()); }},
+    {"--milliseconds", "200", "time to spend on each kernel, which is called at least once",
+     [](Flags& flags, const FlagValue& value) { flags.milliseconds = value.number_from(0, 600000); }},
+});
+
+Flags parse(int argc, char** argv) {
   Flags flags;
-  const CLI::Range sizes(1, 1 << 20);
-  std::string dtype = "f32";
-  app.add_option("--dtype", dtype, "dtype of the operands")
-      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
-      ->capture_default_str();
-  app.add_option("--length", flags.shape.queries, "number of queries, and of keys")
-      ->check(sizes)
-      ->capture_default_str();
-  app.add_option("--columns", flags.shape.head_columns, "columns of a head")->check(sizes)->capture_default_str();
-  app.add_option("--heads", flags.shape.heads, "number of heads")->check(sizes)->capture_default_str();
-  app.add_option("--kv-heads", flags.shape.kv_heads,
-                 "number of heads of keys and values, a divisor of --heads; 0: as many as --heads")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  app.add_flag("--causal", flags.shape.causal, "each query sees only the keys up to its own position");
-  app.add_option("--threads", flags.threads, "number of threads, each bound to its own core")
-      ->check(CLI::Range(1, core::usable_cores()))
-      ->capture_default_str();
-  app.add_option("--milliseconds", flags.milliseconds, "time to spend on each kernel, which is called at least once")
-      ->check(CLI::Range(0.0, 600000.0))
-      ->capture_default_str();
-  app.set_version_flag("--version", program::version_text("attention_loop"), "print version and git revision and exit");
-  app.parse(argc, argv);
-  flags.dtype = core::parse_dtype(dtype);
+  program::CommandLine line("attention_loop: times attention's CPU kernels on one shape");
+  declare_all(line, kFlags, "Case");
+  line.add_switch("--causal", flags.shape.causal, "each query sees only the keys up to its own position", "Case");
+  line.parse(argc, argv);
+  read_all(line, kFlags, flags);
   flags.shape.keys = flags.shape.queries;
   return flags;
 }
@@ -134,16 +139,8 @@ void time_and_check(const Flags& flags) {
 }  // namespace lockstep::kernels
 
 int main(int argc, char** argv) {
-  try {
-    CLI::App app("Times attention's CPU kernels on one shape", "attention_loop");
-    try {
-      lockstep::kernels::time_and_check(lockstep::kernels::parse(app, argc, argv));
-      return 0;
-    } catch (const CLI::Error& error) {
-      return app.exit(error);
-    }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "attention_loop: %s\n", error.what());
-    return 1;
-  }
+  return lockstep::program::exit_status_of("attention_loop", [&] {
+    lockstep::kernels::time_and_check(lockstep::kernels::parse(argc, argv));
+    return 0;
+  });
 }

@@ -50,7 +50,7 @@ void gelu_backward(const GeluBackward& args, bool stream, std::int64_t begin, st
   });
 }
 
-// e^-88 vanishes beside any f32, and 1 / e^30 beside 1.
+// e^-88 is below the rounding of any f32, and 1 / e^30 below the rounding of 1.
 constexpr float kLowGate = -88.0F;
 constexpr float kHighGate = 30.0F;
 

@@ -1,6 +1,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/activation/gelu_math.cuh"
 #include "kernels/base/cuda_loops.cuh"
+#include "kernels/base/cuda_of_two.cuh"
 
 namespace lockstep::kernels {
 namespace {
@@ -26,28 +27,9 @@ struct GeluOperation {
 };
 
 template <class T>
-struct GeluGradientOperation {
-  const T* x;
-  const T* dy;
-  T* dx;
-
-  template <int kItems>
-  struct Inputs {
-    Pack<T, kItems> x;
-    Pack<T, kItems> dy;
-  };
-  template <int kItems>
-  __device__ Inputs<kItems> load(std::int64_t first) const {
-    return {Pack<T, kItems>::load(x + first), Pack<T, kItems>::load(dy + first)};
-  }
-  template <int kItems>
-  __device__ void store(std::int64_t first, const Inputs<kItems>& in) const {
-    Pack<T, kItems> out;
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) out.set(i, in.dy[i] * gelu_slope_for<T>(in.x[i]));
-    out.store(dx + first);
-  }
-};
+__device__ __forceinline__ float gelu_gradient(float x, float dy) {
+  return dy * gelu_slope_for<T>(x);
+}
 
 }  // namespace
 
@@ -62,10 +44,7 @@ void run_cuda(const GeluForward& args, CudaContext& cuda) {
 void run_cuda(const GeluBackward& args, CudaContext& cuda) {
   with_cuda_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int items = items_an_access(sizeof(T), 0, {args.x.data, args.dy.data, args.dx.data});
-    run_elementwise<sizeof(T)>(cuda, "gelu_bwd",
-                               GeluGradientOperation<T>{args.x.as<T>(), args.dy.as<T>(), args.dx.as<T>()}, args.count,
-                               items);
+    run_of_two<T, gelu_gradient<T>>(cuda, "gelu_bwd", args.x, args.dy, args.dx, args.count);
   });
 }
 

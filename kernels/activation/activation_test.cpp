@@ -46,7 +46,7 @@ std::vector<float> slope_of(const std::vector<float>& x) {
 
 TEST(Activation, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : activation_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : activation_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

@@ -22,7 +22,7 @@ inline constexpr double kGeluDouble = 1.5957691216057308;        // 2 sqrt(2 / p
 inline constexpr double kGeluDoubleCubic = 0.07135481627260025;  // 0.044715 times kGeluDouble
 inline constexpr double kLog2E = 1.4426950408889634;
 
-// Infinities are clamped to values at which e^v is 0, and at which 1 / e^v vanishes beside 1.
+// Infinities are clamped to values at which e^v is 0, and at which 1 / e^v is below the rounding of 1.
 inline constexpr float kGeluLow = -12.0F;  // v = -142
 inline constexpr float kGeluHigh = 6.5F;   // v = 30
 template <bool kRough>

@@ -9,8 +9,8 @@
 // scores, but a NaN or infinity in such a key or value may reach o and dq of queries up to a tile before it (0 * NaN).
 //
 // Queries are [batch, length, heads, head_columns], keys and values [batch, length, kv_heads, head_columns]. A row (all
-// heads of one token) begins every `qkv_stride` elements: this is the length of the row if it is packed, and that of
-// queries, keys and values together in a fused QKV activation.
+// heads of one token) begins every `qkv_stride` elements: this is the length of the row if it is packed, and the length
+// of queries, keys and values together in a fused QKV activation.
 //
 // Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245): with fewer heads of keys than of queries, query head
 // h reads key head h / (heads / kv_heads). Nothing is repeated in memory; gradients of keys and values are summed over

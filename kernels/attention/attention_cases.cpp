@@ -111,11 +111,7 @@ std::span<const AttentionShape> attention_wgmma_test_shapes() {
 }
 
 std::vector<KernelCase> attention_test_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kActivationDTypes) {
-    for (const AttentionShape& shape : kTestShapes) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kActivationDTypes, kTestShapes, add);
 }
 
 std::vector<KernelCase> attention_bench_cases() {

@@ -66,9 +66,9 @@ void run_emulated(const AttentionBackward& args, bool small, std::uint64_t seed)
 // a missing barrier, one run would give other bits than the next.
 template <class Args>
 KernelCase emulated_case(const Args& shape, core::DType dtype, bool small) {
-  KernelCase one = case_of(shaped(shape, dtype));
-  one.run = [args = shaped(shape, dtype), small, seed = std::uint64_t{0}](std::span<void* const> memory,
-                                                                          const Context& /*where*/) mutable {
+  KernelCase kernel_case = case_of(shaped(shape, dtype));
+  kernel_case.run = [args = shaped(shape, dtype), small, seed = std::uint64_t{0}](std::span<void* const> memory,
+                                                                                  const Context& /*where*/) mutable {
     Args bound = args;
     std::size_t next = 0;
     Args::visit_operands(
@@ -76,20 +76,20 @@ KernelCase emulated_case(const Args& shape, core::DType dtype, bool small) {
     ++seed;
     with_activation_type(bound.q.dtype, [&](auto zero) { run_emulated<decltype(zero)>(bound, small, seed); });
   };
-  return one;
+  return kernel_case;
 }
 
 template <class Args>
 void expect_right(const AttentionShape& shape, core::DType dtype, bool same_bits, bool small) {
-  const KernelCase one = emulated_case(Args{.shape = shape}, dtype, small);
+  const KernelCase kernel_case = emulated_case(Args{.shape = shape}, dtype, small);
   const auto device = core::make_cpu_device();
   ThreadPool pool(1);
   const Context context(pool);
   const CaseRunner runner{*device, context};
-  EXPECT_EQ(result_errors(one, 1, runner), "");
-  EXPECT_EQ(result_errors(one, 2, runner, 1), "") << "each operand one element off its alignment";
+  EXPECT_EQ(result_errors(kernel_case, 1, runner), "");
+  EXPECT_EQ(result_errors(kernel_case, 2, runner, 1), "") << "each operand one element off its alignment";
   if (same_bits) {
-    EXPECT_EQ(determinism_errors(one, 3, {runner}), "") << "a barrier may be missing";
+    EXPECT_EQ(determinism_errors(kernel_case, 3, {runner}), "") << "a barrier may be missing";
   }
 }
 

@@ -1,5 +1,5 @@
-// Backward of one block on compute capability 9.0a, in one pass: a block has 128 keys of a head, a consumer 64 of them,
-// and processes all queries that see them, 64 at a time, with five products per pair of tiles; attention_backward.cuh,
+// Backward of one block on compute capability 9.0a, in one pass: a block has 128 keys of a head, a consumer 64, and
+// processes all queries that see them, 64 at a time, with five products per pair of tiles; attention_backward.cuh,
 // which computes the scores twice, has seven. Rows of the sums are keys, columns are queries:
 //   s = k q^T, dp = v d_o^T; p = exp2(s - lse); dv += p d_o; ds = p (dp - delta); dk += ds q
 // The gradients of the scores of both consumers go through shared memory, where the keys are the depth of dq += ds^T k.
@@ -112,7 +112,7 @@ struct HopperBackwardShared {
 
 // The tiles of queries that a block processes, for one head after another of those that share its keys.
 struct QueryTiles {
-  BlockWork keys;  // its head is that of the keys
+  BlockWork keys;  // its head is the keys'
   int first;       // first tile of each head
   int past;
   int group;  // number of heads
@@ -134,7 +134,8 @@ __device__ QueryTiles query_tiles_of(const BlockWork& keys, const AttentionGeome
           g.group()};
 }
 
-// Returns how many blocks add to a tile of dq before the block of these keys: those of later keys that the tile sees.
+// Returns how many blocks add to a tile of dq before the block of these keys: the blocks of later keys that the tile
+// sees.
 template <class Tiles>
 __device__ std::uint32_t adders_before(const QueryTiles& queries, const AttentionGeometry& g) {
   const int past = (queries.tile + 1) * Tiles::kStreamed;
@@ -172,8 +173,8 @@ __device__ void load_backward(Lane& lane, const HopperBackwardShared<Tiles>& sha
     const QueryNumbers* const numbers = row_numbers(operands.memory.numbers, g, work);
     for (int i = lane.lane(); i < Tiles::kStreamed; i += 32) {
       const bool there = first + i < g.queries;
-      const QueryNumbers one = there ? numbers[first + i] : QueryNumbers{0, 0};
-      lane.store_shared(shared.numbers(at.stage, i), one.lse, one.delta);
+      const QueryNumbers query = there ? numbers[first + i] : QueryNumbers{0, 0};
+      lane.store_shared(shared.numbers(at.stage, i), query.lse, query.delta);
     }
     lane.arrive(barriers.full(at));
   }
@@ -316,7 +317,7 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
     lane.publish_stores();
     add_products<Tiles>(lane, dk, slopes, shared.queries(at.stage));
 
-    // Both consumers have stored their slopes and have finished with those of the tile before the last.
+    // Both consumers have stored their slopes and have finished with the slopes of the tile before the last.
     lane.meet(kAllConsumers, kConsumers * kGroupThreads);
     if (Tiles::kPanels == 1 && turn % kConsumers != consumer) {
       lane.template wait_for_products<0>();

@@ -46,11 +46,12 @@ void run_columns(const AttentionBackward& args, std::uint64_t seed) {
   std::vector<float> dq_sums(static_cast<std::size_t>(sizes.dq_sums), std::numeric_limits<float>::quiet_NaN());
   std::vector<std::uint32_t> counters(static_cast<std::size_t>(sizes.counters));
   const BackwardOperands<T> plain = operands_for<T>(args, numbers.data());
-  EmulatedBlock one({.threads = kAttentionThreads, .seed = seed});
+  EmulatedBlock numbers_block({.threads = kAttentionThreads, .seed = seed});
   emulated::Threads threads;
   for (std::int64_t block = 0; block < numbers_blocks<T>(plain.geometry, sizes.numbers); ++block) {
-    one.run(threads,
-            [&](EmulatedLane& lane) { attention_numbers_block(lane, plain, static_cast<int>(sizes.numbers), block); });
+    numbers_block.run(threads, [&](EmulatedLane& lane) {
+      attention_numbers_block(lane, plain, static_cast<int>(sizes.numbers), block);
+    });
   }
   const auto operands =
       hopper_operands<Tiles, HeadTensor>(args, {numbers.data(), dq_sums.data(), counters.data()}, as_it_is);
@@ -73,8 +74,8 @@ void run_emulated(const Args& args, std::uint64_t seed) {
 template <class Lane, class Args>
 KernelCase emulated_case(const AttentionShape& shape, core::DType dtype, std::uint64_t first_seed) {
   const Args args = shaped(Args{.shape = shape}, dtype);
-  KernelCase one = case_of(args);
-  one.run = [args, seed = first_seed](std::span<void* const> memory, const Context& /*where*/) mutable {
+  KernelCase kernel_case = case_of(args);
+  kernel_case.run = [args, seed = first_seed](std::span<void* const> memory, const Context& /*where*/) mutable {
     Args bound = args;
     std::size_t next = 0;
     Args::visit_operands(
@@ -83,21 +84,21 @@ KernelCase emulated_case(const AttentionShape& shape, core::DType dtype, std::ui
     if (bound.q.dtype == core::DType::bf16) return run_emulated<Lane, core::BFloat16>(bound, seed);
     run_emulated<Lane, core::Float16>(bound, seed);
   };
-  return one;
+  return kernel_case;
 }
 
 // Returns what is wrong with the result, or what the model refused.
 template <class Lane, class Args>
 std::string errors_of(const AttentionShape& shape, core::DType dtype, bool same_bits = false,
                       std::uint64_t first_seed = 0) {
-  const KernelCase one = emulated_case<Lane, Args>(shape, dtype, first_seed);
+  const KernelCase kernel_case = emulated_case<Lane, Args>(shape, dtype, first_seed);
   const auto device = core::make_cpu_device();
   ThreadPool pool(1);
   const Context context(pool);
   const CaseRunner runner{*device, context};
   try {
-    const std::string errors = result_errors(one, 1, runner);
-    return errors.empty() && same_bits ? determinism_errors(one, 3, {runner}) : errors;
+    const std::string errors = result_errors(kernel_case, 1, runner);
+    return errors.empty() && same_bits ? determinism_errors(kernel_case, 3, {runner}) : errors;
   } catch (const core::Error& error) {
     return error.what();
   }
@@ -131,7 +132,7 @@ struct NobodyPassesTheTurn : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   void arrive_at_meeting(int /*id*/, int /*threads*/) {}
 };
-// The depth of values lies along rows, like that of keys.
+// The depth of values lies along rows, as for keys.
 struct ValuesAreNotTransposed : EmulatedHopperLane {
   using EmulatedHopperLane::EmulatedHopperLane;
   using EmulatedHopperLane::multiply;

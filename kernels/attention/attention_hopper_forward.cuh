@@ -2,9 +2,9 @@
 // 128 at a time.
 //
 // The producer's one thread keeps two tiles of keys and two of values in flight. A consumer has 64 of the queries, a
-// warp 16 of them. The scores of the next keys and the products with the current values are computed while the current
-// scores become weights (arXiv:2407.08608, algorithm 2); and the two consumers issue products alternately, so that the
-// softmax of one overlaps with the products of the other (section 3.1).
+// warp 16. The scores of the next keys and the products with the current values are computed while the current scores
+// become weights (arXiv:2407.08608, algorithm 2); and the two consumers issue products alternately, so that the softmax
+// of one overlaps with the products of the other (section 3.1).
 //
 // Both passes are after Shah, Bikshandi, Zhang, Thakkar, Ramani, Dao 2024, arXiv:2407.08608 (FlashAttention-3),
 // sections 3.1 and 3.2: one warpgroup loads tiles by the copy engine (TMA), two multiply them (wgmma). The kernels are
@@ -177,7 +177,7 @@ __device__ void compute_forward(Lane& lane, const HopperForwardShared<Tiles>& sh
   std::uint32_t weights[Tiles::kFactors][4];
   float fade[1][2];
 
-  Ring<Tiles::kStages> next;  // ring of keys; values are one tile behind
+  Ring<Tiles::kStages> next;  // ring of keys; values lag by one tile
   Ring<Tiles::kStages> at;
   turns.begin(lane);
   lane.wait(shared.queries_full(), 0);

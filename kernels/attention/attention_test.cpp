@@ -20,7 +20,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(Attention, CasesHoldOnEveryTarget) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : attention_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : attention_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 
@@ -65,15 +65,15 @@ Fused fused(std::int64_t batch, std::int64_t heads, std::int64_t length, std::in
   const auto tokens = static_cast<std::size_t>(batch * length);
   const auto row = static_cast<std::size_t>(shape.row());
   const auto stride = static_cast<std::size_t>(shape.stride());
-  Fused made{shape,
-             std::vector<float>(tokens * stride),
-             std::vector<float>(tokens * row),
-             std::vector<float>(tokens * static_cast<std::size_t>(heads)),
-             std::vector<float>(tokens * row),
-             std::vector<float>(tokens * stride, -7)};
-  for (std::size_t i = 0; i < made.qkv.size(); ++i) made.qkv[i] = std::sin(static_cast<float>(i * i % 1009));
-  for (std::size_t i = 0; i < made.d_o.size(); ++i) made.d_o[i] = std::cos(static_cast<float>(i * i % 907));
-  return made;
+  Fused result{shape,
+               std::vector<float>(tokens * stride),
+               std::vector<float>(tokens * row),
+               std::vector<float>(tokens * static_cast<std::size_t>(heads)),
+               std::vector<float>(tokens * row),
+               std::vector<float>(tokens * stride, -7)};
+  for (std::size_t i = 0; i < result.qkv.size(); ++i) result.qkv[i] = std::sin(static_cast<float>(i * i % 1009));
+  for (std::size_t i = 0; i < result.d_o.size(); ++i) result.d_o[i] = std::cos(static_cast<float>(i * i % 907));
+  return result;
 }
 
 // Returns q, k, v or one of their gradients, packed.
@@ -88,41 +88,42 @@ std::vector<float> packed(const Fused& from, const std::vector<float>& memory, s
 
 TEST(Attention, FusedActivationsGiveThePackedBits) {
   ThreadPool pool(2);
-  Fused one = fused(2, 3, 70, 20, 5);
-  run(one.forward(), Context(pool));
-  run(one.backward(), Context(pool));
+  Fused case_data = fused(2, 3, 70, 20, 5);
+  run(case_data.forward(), Context(pool));
+  run(case_data.backward(), Context(pool));
 
-  AttentionShape shape = one.shape;
+  AttentionShape shape = case_data.shape;
   shape.qkv_stride = 0;
   std::array<std::vector<float>, 3> inputs;
   std::array<std::vector<float>, 3> gradients;
   for (std::size_t i = 0; i < 3; ++i) {
-    inputs[i] = packed(one, one.qkv, static_cast<std::int64_t>(i));
+    inputs[i] = packed(case_data, case_data.qkv, static_cast<std::int64_t>(i));
     gradients[i].resize(inputs[i].size());
   }
-  std::vector<float> o(one.o.size());
-  std::vector<float> lse(one.lse.size());
+  std::vector<float> o(case_data.o.size());
+  std::vector<float> lse(case_data.lse.size());
   run(AttentionForward{shape, Fused::all<In>(inputs[0]), Fused::all<In>(inputs[1]), Fused::all<In>(inputs[2]),
                        Fused::all<Out>(o), Fused::all<Out>(lse)},
       Context(pool));
-  EXPECT_EQ(one.o, o);
-  EXPECT_EQ(one.lse, lse);
+  EXPECT_EQ(case_data.o, o);
+  EXPECT_EQ(case_data.lse, lse);
   run(AttentionBackward{shape, Fused::all<In>(inputs[0]), Fused::all<In>(inputs[1]), Fused::all<In>(inputs[2]),
-                        Fused::all<In>(o), Fused::all<In>(lse), Fused::all<In>(one.d_o), Fused::all<Out>(gradients[0]),
-                        Fused::all<Out>(gradients[1]), Fused::all<Out>(gradients[2])},
+                        Fused::all<In>(o), Fused::all<In>(lse), Fused::all<In>(case_data.d_o),
+                        Fused::all<Out>(gradients[0]), Fused::all<Out>(gradients[1]), Fused::all<Out>(gradients[2])},
       Context(pool));
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(packed(one, one.dqkv, static_cast<std::int64_t>(i)), gradients[i]);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(packed(case_data, case_data.dqkv, static_cast<std::int64_t>(i)), gradients[i]);
 }
 
 TEST(Attention, NothingBetweenRowsIsWritten) {
   ThreadPool pool(1);
-  Fused one = fused(2, 3, 70, 21, 5);
-  run(one.forward(), Context(pool));
-  run(one.backward(), Context(pool));
-  const auto stride = static_cast<std::size_t>(one.shape.stride());
-  for (std::size_t i = 0; i < one.dqkv.size(); ++i) {
+  Fused case_data = fused(2, 3, 70, 21, 5);
+  run(case_data.forward(), Context(pool));
+  run(case_data.backward(), Context(pool));
+  const auto stride = static_cast<std::size_t>(case_data.shape.stride());
+  for (std::size_t i = 0; i < case_data.dqkv.size(); ++i) {
     if (i % stride >= stride - 5) {
-      ASSERT_EQ(one.dqkv[i], -7) << i;
+      ASSERT_EQ(case_data.dqkv[i], -7) << i;
     }
   }
 }
@@ -164,12 +165,13 @@ TEST(Attention, LogSumExpMergesBlocksOfKeys) {
 }
 
 // Element of a token's q, k or v.
-float& at(Fused& one, std::int64_t token, std::int64_t which, std::int64_t column) {
-  return one.qkv[static_cast<std::size_t>(token * one.shape.stride() + which * one.shape.row() + column)];
+float& at(Fused& case_data, std::int64_t token, std::int64_t which, std::int64_t column) {
+  return case_data
+      .qkv[static_cast<std::size_t>(token * case_data.shape.stride() + which * case_data.shape.row() + column)];
 }
-bool row_is_nan(const Fused& one, std::int64_t query) {
-  for (std::int64_t c = 0; c < one.shape.head_columns; ++c) {
-    if (!std::isnan(one.o[static_cast<std::size_t>(query * one.shape.head_columns + c)])) return false;
+bool row_is_nan(const Fused& case_data, std::int64_t query) {
+  for (std::int64_t c = 0; c < case_data.shape.head_columns; ++c) {
+    if (!std::isnan(case_data.o[static_cast<std::size_t>(query * case_data.shape.head_columns + c)])) return false;
   }
   return true;
 }
@@ -179,12 +181,12 @@ TEST(Attention, BadQueryRowIsNanAlone) {
     SCOPED_TRACE(target);
     ThreadPool pool(1);
     for (float bad : {kNan, kInfinity}) {
-      Fused one = fused(1, 1, 130, 8);
-      for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 3) = 1;  // so that infinity gives scores of +infinity
-      at(one, 70, 0, 3) = bad;
-      run(one.forward(), Context(pool));
-      for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i == 70) << i;
-      EXPECT_TRUE(std::isnan(one.lse[70]));
+      Fused case_data = fused(1, 1, 130, 8);
+      for (std::int64_t j = 0; j < 130; ++j) at(case_data, j, 1, 3) = 1;  // so that infinity gives scores of +infinity
+      at(case_data, 70, 0, 3) = bad;
+      run(case_data.forward(), Context(pool));
+      for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(case_data, i), i == 70) << i;
+      EXPECT_TRUE(std::isnan(case_data.lse[70]));
     }
   });
 }
@@ -193,10 +195,10 @@ TEST(Attention, BadKeyReachesTheQueriesThatSeeIt) {
   on_each_target([](const std::string& target) {
     SCOPED_TRACE(target);
     ThreadPool pool(1);
-    Fused one = fused(1, 1, 130, 8);
-    at(one, 70, 1, 3) = kNan;
-    run(one.forward(), Context(pool));
-    for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i >= 70) << i;
+    Fused case_data = fused(1, 1, 130, 8);
+    at(case_data, 70, 1, 3) = kNan;
+    run(case_data.forward(), Context(pool));
+    for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(case_data, i), i >= 70) << i;
   });
 }
 
@@ -204,29 +206,29 @@ TEST(Attention, ScoresOfMinusInfinityHaveNoWeight) {
   on_each_target([](const std::string& target) {
     SCOPED_TRACE(target);
     ThreadPool pool(1);
-    Fused one = fused(1, 1, 130, 1);
-    for (std::int64_t j = 0; j < 130; ++j) at(one, j, 0, 0) = 1;
-    for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 0) = j == 100 ? 1 : -kInfinity;
-    run(one.forward(), Context(pool));
+    Fused case_data = fused(1, 1, 130, 1);
+    for (std::int64_t j = 0; j < 130; ++j) at(case_data, j, 0, 0) = 1;
+    for (std::int64_t j = 0; j < 130; ++j) at(case_data, j, 1, 0) = j == 100 ? 1 : -kInfinity;
+    run(case_data.forward(), Context(pool));
     for (std::int64_t i = 0; i < 100; ++i) {
-      EXPECT_TRUE(row_is_nan(one, i)) << i;
-      EXPECT_EQ(one.lse[static_cast<std::size_t>(i)], -kInfinity) << i;
+      EXPECT_TRUE(row_is_nan(case_data, i)) << i;
+      EXPECT_EQ(case_data.lse[static_cast<std::size_t>(i)], -kInfinity) << i;
     }
     for (std::size_t i = 100; i < 130; ++i) {
-      EXPECT_EQ(one.o[i], at(one, 100, 2, 0)) << i;
-      EXPECT_EQ(one.lse[i], 1) << i;
+      EXPECT_EQ(case_data.o[i], at(case_data, 100, 2, 0)) << i;
+      EXPECT_EQ(case_data.lse[i], 1) << i;
     }
   });
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
   ThreadPool pool(1);
-  Fused one = fused(1, 1, 130, 8);
-  for (float& value : one.qkv) value *= 100;
-  run(one.forward(), Context(pool));
-  for (float value : one.o) ASSERT_LE(std::fabs(value), 100.0F);
-  run(one.backward(), Context(pool));
-  for (float value : one.dqkv) ASSERT_TRUE(std::isfinite(value));
+  Fused case_data = fused(1, 1, 130, 8);
+  for (float& value : case_data.qkv) value *= 100;
+  run(case_data.forward(), Context(pool));
+  for (float value : case_data.o) ASSERT_LE(std::fabs(value), 100.0F);
+  run(case_data.backward(), Context(pool));
+  for (float value : case_data.dqkv) ASSERT_TRUE(std::isfinite(value));
 }
 
 TEST(Attention, WrongShapesAreNamed) {
@@ -238,13 +240,13 @@ TEST(Attention, WrongShapesAreNamed) {
 }
 
 TEST(Attention, GradientsMayBeInterleavedAndNotOverlap) {
-  Fused one = fused(1, 2, 9, 4);
-  EXPECT_EQ(refusal(one.backward()), "");
-  AttentionBackward args = one.backward();
-  args.dv.data = one.dqkv.data() + 2 * one.shape.row() - 1;
+  Fused case_data = fused(1, 2, 9, 4);
+  EXPECT_EQ(refusal(case_data.backward()), "");
+  AttentionBackward args = case_data.backward();
+  args.dv.data = case_data.dqkv.data() + 2 * case_data.shape.row() - 1;
   EXPECT_EQ(refusal(args), "attention_bwd: dk and dv overlap");
-  args = one.backward();
-  args.dq.data = one.qkv.data();
+  args = case_data.backward();
+  args.dq.data = case_data.qkv.data();
   EXPECT_EQ(refusal(args), "attention_bwd: q and dq overlap");
 }
 

@@ -104,23 +104,23 @@ class TiledPool {
 };
 
 // Like cpu_errors, in pools of 1, 2 and 3 threads.
-std::string tiled_errors(const KernelCase& one) {
+std::string tiled_errors(const KernelCase& kernel_case) {
   const auto device = core::make_cpu_device();
   std::array<TiledPool, 3> pools{TiledPool(1), TiledPool(2), TiledPool(3)};
   std::vector<CaseRunner> runners;
   for (const TiledPool& pool : pools) runners.push_back({*device, pool.context()});
   std::string text;
   for (std::size_t i = 0; i < runners.size(); ++i) {
-    text += result_errors(one, i + 1, runners[i], static_cast<int>(i));
+    text += result_errors(kernel_case, i + 1, runners[i], static_cast<int>(i));
   }
-  return text + determinism_errors(one, 1, runners);
+  return text + determinism_errors(kernel_case, 1, runners);
 }
 
 TEST(AttentionTiled, CasesHoldOnEveryTarget) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : attention_test_cases()) {
-      if (one.dtype != core::DType::bf16) continue;
-      EXPECT_EQ(tiled_errors(one), "") << target;
+    for (const KernelCase& kernel_case : attention_test_cases()) {
+      if (kernel_case.dtype != core::DType::bf16) continue;
+      EXPECT_EQ(tiled_errors(kernel_case), "") << target;
     }
   });
 }

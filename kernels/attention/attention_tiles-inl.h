@@ -235,7 +235,7 @@ struct KeyPart {
   }
 };
 
-// For a vector of queries from `column` on: all of them see the keys [0, all), some of them the keys [all, some).
+// For a vector of queries from `column` on: all see the keys [0, all), some the keys [all, some).
 struct SeenKeys {
   std::size_t all;
   std::size_t some;

@@ -25,7 +25,7 @@ struct Decoding {
   std::int64_t table_row;
   float factor;
   std::int64_t piece_rows;  // rows of a head of keys: queries times the heads that share it
-  std::int64_t chunks;      // number of groups of kRows of them
+  std::int64_t chunks;      // number of groups of kRows tokens
   const T* q;
   const T* k;
   const T* v;
@@ -66,7 +66,7 @@ struct RowState {
   }
 };
 
-// The lanes that share a token's row: the smallest power of two that holds all of it.
+// The lanes that share a token's row: the smallest power of two that holds the whole row.
 struct Lanes {
   int count;
   __device__ explicit Lanes(std::int64_t columns) : count(1) {
@@ -137,7 +137,7 @@ __device__ __forceinline__ DecodeBlock block_of(const Decoding<T>& args) {
   return block;
 }
 
-// Returns the position of a row of a head of keys in q and o; its number is that of its log-sum-exp.
+// Returns the position of a row of a head of keys in q and o; its number is also its log-sum-exp's.
 template <class T>
 __device__ __forceinline__ std::int64_t query_offset(const Decoding<T>& args, std::int64_t row) {
   const std::int64_t queries = args.shape.queries;
@@ -146,7 +146,7 @@ __device__ __forceinline__ std::int64_t query_offset(const Decoding<T>& args, st
   return ((sequence * queries + row % queries) * heads + row / queries % heads) * args.shape.head_columns;
 }
 
-// Returns a token's first element of its head in the cache. `blocks` are those of the part.
+// Returns a token's first element of its head in the cache. `blocks` are the part's.
 template <class T>
 __device__ __forceinline__ std::int64_t offset_of(const Decoding<T>& args, const DecodeBlock& block,
                                                   const std::int32_t* blocks, std::int64_t t) {

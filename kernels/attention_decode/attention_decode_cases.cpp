@@ -27,7 +27,7 @@ Draw given(const std::vector<std::int64_t>& values) {
   return {.kind = Draw::Kind::given, .values = std::vector<double>(values.begin(), values.end())};
 }
 
-// Returns a number without a common divisor with `count`, about 0.6 of it: its multiples modulo `count` reach all
+// Returns a number without a common divisor with `count`, about 0.6 * count: its multiples modulo `count` reach all
 // numbers.
 std::int64_t scattering_step(std::int64_t count) {
   std::int64_t step = std::max<std::int64_t>(1, count * 5 / 8);
@@ -150,7 +150,7 @@ std::vector<KernelCase> attention_decode_bench_cases() {
   all.push_back(uniform(heads(32, 8, 128, 1024), 64));
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {
-    for (const Contexts& one : all) add_pair(cases, one, kBlock, 0, dtype);
+    for (const Contexts& batch : all) add_pair(cases, batch, kBlock, 0, dtype);
     for (const std::int64_t tokens : {64, 512}) {
       add_append(cases, tokens, {.blocks = 512, .kv_heads = 8, .block = kBlock, .head_columns = 128}, false, dtype);
     }

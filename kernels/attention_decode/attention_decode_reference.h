@@ -48,11 +48,11 @@ void reference(const AttentionDecode& args, ReferenceData<S>& data) {
   for (std::int64_t n = 0; n < s.sequences; ++n) {
     const std::int64_t length = integer_of(data["lengths"][static_cast<std::size_t>(n)]);
     const auto of_sequence = [&](const char* name) { return data[name].begin() + n * row; };
-    ReferenceData<S> one;
-    one.add("q", std::vector<S>(of_sequence("q"), of_sequence("q") + row));
-    for (const char* name : {"k", "v"}) one.add(name, gathered_reference(s, data, name, n, length));
-    one.add("o", std::vector<S>(static_cast<std::size_t>(row)));
-    one.add("lse", std::vector<S>(static_cast<std::size_t>(s.queries * s.heads)));
+    ReferenceData<S> sequence;
+    sequence.add("q", std::vector<S>(of_sequence("q"), of_sequence("q") + row));
+    for (const char* name : {"k", "v"}) sequence.add(name, gathered_reference(s, data, name, n, length));
+    sequence.add("o", std::vector<S>(static_cast<std::size_t>(row)));
+    sequence.add("lse", std::vector<S>(static_cast<std::size_t>(s.queries * s.heads)));
     reference(AttentionForward{.shape = {.batch = 1,
                                          .heads = s.heads,
                                          .queries = s.queries,
@@ -60,9 +60,9 @@ void reference(const AttentionDecode& args, ReferenceData<S>& data) {
                                          .head_columns = s.head_columns,
                                          .scale = s.scale,
                                          .kv_heads = s.kv_heads}},
-              one);
-    std::copy(one["o"].begin(), one["o"].end(), of_sequence("o"));
-    std::copy(one["lse"].begin(), one["lse"].end(), data["lse"].begin() + n * s.queries * s.heads);
+              sequence);
+    std::copy(sequence["o"].begin(), sequence["o"].end(), of_sequence("o"));
+    std::copy(sequence["lse"].begin(), sequence["lse"].end(), data["lse"].begin() + n * s.queries * s.heads);
   }
 }
 

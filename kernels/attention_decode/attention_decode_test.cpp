@@ -18,15 +18,15 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(AttentionDecode, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : attention_decode_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : attention_decode_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
 TEST(AttentionDecode, CasesHoldOnEachInstructionSet) {
   constexpr std::int64_t kMostKeys = 20000;  // elements
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : attention_decode_test_cases()) {
-      if (one.operands[1].elems > kMostKeys) continue;
-      EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : attention_decode_test_cases()) {
+      if (kernel_case.operands[1].elems > kMostKeys) continue;
+      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
     }
   });
 }
@@ -140,8 +140,8 @@ TEST(AttentionDecode, AContextOfNoTokensHasNoNumbers) {
   ThreadPool pool(1);
   Served served(small_shape());
   run(served.decode(), Context(pool));
-  for (const float one : served.o) EXPECT_TRUE(std::isnan(one));
-  for (const float one : served.lse) EXPECT_EQ(one, -kInf);
+  for (const float value : served.o) EXPECT_TRUE(std::isnan(value));
+  for (const float value : served.lse) EXPECT_EQ(value, -kInf);
 }
 
 std::string refusal_of_run(const AttentionDecode& args) {

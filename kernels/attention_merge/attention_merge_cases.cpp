@@ -13,7 +13,7 @@
 
 namespace lockstep::kernels {
 
-// The parts' shares of the whole, and its log-sum-exp: that of the part with the larger one plus a correction.
+// The parts' shares of the whole, and its log-sum-exp: the larger one plus a correction.
 template <class S>
 struct MergeShares {
   S lse;
@@ -87,19 +87,11 @@ KernelCase case_of(const AttentionMerge& args) {
 }
 
 std::vector<KernelCase> attention_merge_test_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kActivationDTypes) {
-    for (const AttentionMerge& shape : kTestShapes) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kActivationDTypes, kTestShapes, add);
 }
 
 std::vector<KernelCase> attention_merge_bench_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kBenchDTypes) {
-    for (const AttentionMerge& shape : kBenchShapes) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kBenchDTypes, kBenchShapes, add);
 }
 
 }  // namespace lockstep::kernels

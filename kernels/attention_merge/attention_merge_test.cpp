@@ -33,7 +33,7 @@ struct Attended {
 Attended attended(const std::vector<float>& q, const std::vector<float>& k, const std::vector<float>& v,
                   std::size_t columns, std::size_t first, std::size_t keys, const Context& where) {
   const std::size_t queries = q.size() / columns;
-  Attended made{std::vector<float>(q.size()), std::vector<float>(queries)};
+  Attended result{std::vector<float>(q.size()), std::vector<float>(queries)};
   AttentionForward forward{.shape = {.batch = 1,
                                      .heads = 1,
                                      .queries = static_cast<std::int64_t>(queries),
@@ -43,10 +43,10 @@ Attended attended(const std::vector<float>& q, const std::vector<float>& k, cons
   forward.q = view(q, 0, q.size());
   forward.k = view(k, first * columns, keys * columns);
   forward.v = view(v, first * columns, keys * columns);
-  forward.o = view(made.o).out();
-  forward.lse = view(made.lse).out();
+  forward.o = view(result.o).out();
+  forward.lse = view(result.lse).out();
   run(forward, where);
-  return made;
+  return result;
 }
 
 void merge(Attended& whole, const Attended& part, std::size_t columns, const Context& where) {
@@ -63,7 +63,7 @@ void merge(Attended& whole, const Attended& part, std::size_t columns, const Con
 
 TEST(AttentionMerge, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : attention_merge_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : attention_merge_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

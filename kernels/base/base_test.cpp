@@ -311,7 +311,8 @@ TEST(Registry, EachCaseHasAnotherName) {
   for (const auto cases : {&KernelFamily::test_cases, &KernelFamily::bench_cases}) {
     std::set<std::string> names;
     for (const KernelFamily& family : kKernelFamilies) {
-      for (const KernelCase& one : (family.*cases)()) EXPECT_TRUE(names.insert(one.name()).second) << one.name();
+      for (const KernelCase& kernel_case : (family.*cases)())
+        EXPECT_TRUE(names.insert(kernel_case.name()).second) << kernel_case.name();
     }
   }
 }

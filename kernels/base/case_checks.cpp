@@ -54,8 +54,9 @@ std::string operand_errors(const CaseOperand& operand, const std::vector<double>
 
 }  // namespace
 
-CaseMemory::CaseMemory(core::Device& device, const KernelCase& one, int misalign_elems) : device_(device), case_(one) {
-  for (const CaseOperand& operand : one.operands) {
+CaseMemory::CaseMemory(core::Device& device, const KernelCase& kernel_case, int misalign_elems)
+    : device_(device), case_(kernel_case) {
+  for (const CaseOperand& operand : kernel_case.operands) {
     const std::size_t shift = size_bytes(operand.dtype, misalign_elems);
     const std::size_t offset_bytes = kAlignment + shift;
     const std::size_t all_bytes = offset_bytes + operand.bytes() + kSentinelBytes;
@@ -124,66 +125,69 @@ std::string CaseMemory::broken_sentinel() const {
   return "";
 }
 
-std::string result_errors(const KernelCase& one, std::uint64_t seed, const CaseRunner& runner, int misalign_elems) {
-  ReferenceData<double> wanted = draw_inputs(one, seed);
-  CaseMemory memory(runner.device, one, misalign_elems);
+std::string result_errors(const KernelCase& kernel_case, std::uint64_t seed, const CaseRunner& runner,
+                          int misalign_elems) {
+  ReferenceData<double> wanted = draw_inputs(kernel_case, seed);
+  CaseMemory memory(runner.device, kernel_case, misalign_elems);
   memory.fill(wanted);
-  one.reference(wanted);
-  one.run(memory.pointers(), runner.context);
+  kernel_case.reference(wanted);
+  kernel_case.run(memory.pointers(), runner.context);
   runner.wait();
   const ReferenceData<double> got = memory.read();
   std::string text;
-  for (std::size_t k = 0; k < one.operands.size(); ++k) {
-    text += operand_errors(one.operands[k], got.arrays()[k].second, wanted.arrays()[k].second);
+  for (std::size_t k = 0; k < kernel_case.operands.size(); ++k) {
+    text += operand_errors(kernel_case.operands[k], got.arrays()[k].second, wanted.arrays()[k].second);
   }
   const std::string broken = memory.broken_sentinel();
   if (!broken.empty()) text += "written outside of " + broken + "\n";
-  return text.empty() ? "" : one.name() + ":\n" + text;
+  return text.empty() ? "" : kernel_case.name() + ":\n" + text;
 }
 
-std::string determinism_errors(const KernelCase& one, std::uint64_t seed, const std::vector<CaseRunner>& runners) {
-  if (!one.deterministic) return "";
+std::string determinism_errors(const KernelCase& kernel_case, std::uint64_t seed,
+                               const std::vector<CaseRunner>& runners) {
+  if (!kernel_case.deterministic) return "";
   std::vector<std::byte> first;
-  const ReferenceData<double> inputs = draw_inputs(one, seed);
+  const ReferenceData<double> inputs = draw_inputs(kernel_case, seed);
   for (std::size_t i = 0; i < runners.size(); ++i) {
     for (int repeat = 0; repeat < 2; ++repeat) {
-      CaseMemory memory(runners[i].device, one);
+      CaseMemory memory(runners[i].device, kernel_case);
       memory.fill(inputs);
-      one.run(memory.pointers(), runners[i].context);
+      kernel_case.run(memory.pointers(), runners[i].context);
       runners[i].wait();
       const std::vector<std::byte> bytes = memory.bytes_of_outputs();
       if (i == 0 && repeat == 0) first = bytes;
-      if (bytes != first) return fmt::format("{}: runner {}, run {} gives other bits\n", one.name(), i, repeat);
+      if (bytes != first) return fmt::format("{}: runner {}, run {} gives other bits\n", kernel_case.name(), i, repeat);
     }
   }
   return "";
 }
 
-std::string cost_errors(const KernelCase& one) {
+std::string cost_errors(const KernelCase& kernel_case) {
   double bytes = 0;
-  for (const CaseOperand& operand : one.operands) {
+  for (const CaseOperand& operand : kernel_case.operands) {
     bytes += static_cast<double>(operand.bytes()) * (operand.access == Access::update ? 2 : 1);
   }
   std::string text;
-  if (bytes != one.cost.bytes && one.cost.bytes_reason.empty()) {
-    text += fmt::format("declares {} bytes; its operands have {}, and no reason is given\n", one.cost.bytes, bytes);
+  if (bytes != kernel_case.cost.bytes && kernel_case.cost.bytes_reason.empty()) {
+    text +=
+        fmt::format("declares {} bytes; its operands have {}, and no reason is given\n", kernel_case.cost.bytes, bytes);
   }
   std::int64_t flops = 0;
   ReferenceData<Counted> counted;
-  const ReferenceData<double> inputs = draw_inputs(one, 1);
+  const ReferenceData<double> inputs = draw_inputs(kernel_case, 1);
   for (const auto& [name, values] : inputs.arrays()) {
     std::vector<Counted> numbers;
     for (double value : values) numbers.emplace_back(value, &flops);
     counted.add(name, std::move(numbers));
   }
-  one.counted_reference(counted);
-  if (static_cast<double>(flops) != one.cost.flops) {
-    text += fmt::format("declares {} FLOPs; its reference does {}\n", one.cost.flops, flops);
+  kernel_case.counted_reference(counted);
+  if (static_cast<double>(flops) != kernel_case.cost.flops) {
+    text += fmt::format("declares {} FLOPs; its reference does {}\n", kernel_case.cost.flops, flops);
   }
-  return text.empty() ? "" : one.name() + ":\n" + text;
+  return text.empty() ? "" : kernel_case.name() + ":\n" + text;
 }
 
-std::string cpu_errors(const KernelCase& one, std::uint64_t seed) {
+std::string cpu_errors(const KernelCase& kernel_case, std::uint64_t seed) {
   const auto device = core::make_cpu_device();
   ThreadPool pool1(1);
   ThreadPool pool2(2);
@@ -193,11 +197,11 @@ std::string cpu_errors(const KernelCase& one, std::uint64_t seed) {
   const std::array contexts{Context(pool1), Context(pool2), Context(pool3)};
   std::vector<CaseRunner> runners;
   for (const Context& context : contexts) runners.push_back({*device, context});
-  std::string text = cost_errors(one);
-  text += result_errors(one, seed, runners[0]);
-  text += result_errors(one, seed + 1, runners[1], 1);
-  text += result_errors(one, seed + 2, runners[2], 3);
-  return text + determinism_errors(one, seed, runners);
+  std::string text = cost_errors(kernel_case);
+  text += result_errors(kernel_case, seed, runners[0]);
+  text += result_errors(kernel_case, seed + 1, runners[1], 1);
+  text += result_errors(kernel_case, seed + 2, runners[2], 3);
+  return text + determinism_errors(kernel_case, seed, runners);
 }
 
 std::string usage_error_of(const std::function<void()>& call) {

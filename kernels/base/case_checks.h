@@ -15,7 +15,7 @@ namespace lockstep::kernels {
 class CaseMemory {
  public:
   // `misalign_elems`: every operand begins this many elements after a 128-byte boundary.
-  CaseMemory(core::Device& device, const KernelCase& one, int misalign_elems = 0);
+  CaseMemory(core::Device& device, const KernelCase& kernel_case, int misalign_elems = 0);
   ~CaseMemory();
   CaseMemory(const CaseMemory&) = delete;
   CaseMemory& operator=(const CaseMemory&) = delete;
@@ -46,15 +46,16 @@ struct CaseRunner {
 };
 
 // Each returns its findings, one per line, with operand and element; empty if there are none.
-std::string result_errors(const KernelCase& one, std::uint64_t seed, const CaseRunner& runner, int misalign_elems = 0);
-// Checks that two runs, and runs on each of `runners`, give the same bits, if the case says so.
-std::string determinism_errors(const KernelCase& one, std::uint64_t seed, const std::vector<CaseRunner>& runners);
-// Checks that declared bytes are the operands' or a reason is given, and that declared FLOPs are those of the
-// reference.
-std::string cost_errors(const KernelCase& one);
+std::string result_errors(const KernelCase& kernel_case, std::uint64_t seed, const CaseRunner& runner,
+                          int misalign_elems = 0);
+// Checks that two runs, and runs on each of `runners`, give the same bits, if the case promises it.
+std::string determinism_errors(const KernelCase& kernel_case, std::uint64_t seed,
+                               const std::vector<CaseRunner>& runners);
+// Checks that declared bytes are the operands' or a reason is given, and that declared FLOPs match the reference.
+std::string cost_errors(const KernelCase& kernel_case);
 
 // Runs all of the above on the CPU, in pools of 1, 2 and 3 threads, aligned and not.
-std::string cpu_errors(const KernelCase& one, std::uint64_t seed = 1);
+std::string cpu_errors(const KernelCase& kernel_case, std::uint64_t seed = 1);
 
 // Returns the text of the usage error that `call` throws; empty if it throws none.
 std::string usage_error_of(const std::function<void()>& call);

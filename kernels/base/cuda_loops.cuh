@@ -102,7 +102,7 @@ __device__ __forceinline__ RowSlice row_slice(std::int64_t columns) {
   return {std::int64_t{begin} * kItems, min(share, packs - begin) * kItems};
 }
 
-// block_reduce() over all threads that share a row: those of one block, or of all blocks of a cluster.
+// block_reduce() over all threads that share a row, in one block or in all blocks of a cluster.
 template <class V>
 __device__ __forceinline__ V row_reduce(V value) {
   value = block_reduce(value);

@@ -1,5 +1,5 @@
-// Tools to time kernels on a CUDA device: a gate, behind which work waits in a stream until the host opens it, and
-// loops that do nothing but move the memory of the device, for the ceilings that kernels are held against.
+// Tools to time kernels on a CUDA device: a gate that holds a stream's work until the host opens it, and loops that do
+// nothing but move the memory of the device, for the ceilings that kernels are held against.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels {
 
-// A gate in a CUDA stream: work queued behind it begins when the host opens it. The time between two events is then the
+// A gate in a CUDA stream: work queued after it begins when the host opens it. The time between two events is then the
 // device's alone: without a gate, a short kernel ends before the host has queued the next one, so the events also time
 // the host's launches (nvbench's blocking kernel, see its docs/benchmarks.md).
 //
@@ -25,7 +25,7 @@ class StreamGate {
 
   void close();  // queues the gate
   void open();
-  // True if the device opened the gate by itself since it was last closed. Call when the work behind it is done.
+  // True if the device opened the gate by itself since it was last closed. Call when the work after it is done.
   bool lost_patience() const;
 
  private:

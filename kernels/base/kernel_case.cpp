@@ -47,10 +47,10 @@ std::string KernelCase::name() const {
   return kernel + "/" + std::string(short_name_of(dtype)) + "/" + shape;
 }
 
-ReferenceData<double> draw_inputs(const KernelCase& one, std::uint64_t seed) {
+ReferenceData<double> draw_inputs(const KernelCase& kernel_case, std::uint64_t seed) {
   ReferenceData<double> data;
-  for (std::size_t k = 0; k < one.operands.size(); ++k) {
-    const CaseOperand& operand = one.operands[k];
+  for (std::size_t k = 0; k < kernel_case.operands.size(); ++k) {
+    const CaseOperand& operand = kernel_case.operands[k];
     std::vector<double> values(static_cast<std::size_t>(operand.elems), 0.0);
     if (operand.access != Access::write) {
       const std::uint64_t of_operand = core::hash64(seed, k);
@@ -59,14 +59,14 @@ ReferenceData<double> draw_inputs(const KernelCase& one, std::uint64_t seed) {
     }
     data.add(operand.name, std::move(values));
   }
-  if (!one.derive) return data;
-  one.derive(data);
-  for (std::size_t k = 0; k < one.operands.size(); ++k) {
+  if (!kernel_case.derive) return data;
+  kernel_case.derive(data);
+  for (std::size_t k = 0; k < kernel_case.operands.size(); ++k) {
     auto& values = data.arrays()[k].second;
-    if (one.operands[k].access == Access::write) {
+    if (kernel_case.operands[k].access == Access::write) {
       values.assign(values.size(), 0.0);
     } else {
-      values = rounded(std::move(values), one.operands[k].dtype);
+      values = rounded(std::move(values), kernel_case.operands[k].dtype);
     }
   }
   return data;

@@ -37,7 +37,7 @@ struct CaseFacts {
   std::string shape;                       // "B8_T1024_C768"
   core::DType dtype = core::DType::f32;    // dtype of the activations, for the name
   std::map<std::string, Draw> draws = {};  // operands that are not normal with scale 1
-  // Length of the longest sum behind an element of an output; 1 for outputs not listed. See allowed_error().
+  // Length of the longest sum that an element of an output needs; 1 for outputs not listed. See allowed_error().
   std::map<std::string, std::int64_t> terms = {};
   // Outputs that are sums of products with computed factors that may be rounded to the dtype first, as tensor cores
   // require: the probabilities of attention.
@@ -79,7 +79,7 @@ struct KernelCase {
 };
 
 // Draws inputs in f64, rounded to the operands' dtypes and with derived inputs set; outputs are zero.
-ReferenceData<double> draw_inputs(const KernelCase& one, std::uint64_t seed);
+ReferenceData<double> draw_inputs(const KernelCase& kernel_case, std::uint64_t seed);
 
 // Converts between f64 and an operand's memory on the host. Values are rounded to nearest, ties to even; integers are
 // exact.
@@ -96,22 +96,22 @@ double allowed_error(const CaseOperand& operand, double wanted, double largest);
 template <class Args>
 KernelCase make_shaped_case(const Args& args, CaseFacts facts) {
   args.check_shape();
-  KernelCase made;
-  made.kernel = std::string(args.name());
-  made.shape = std::move(facts.shape);
-  made.dtype = facts.dtype;
+  KernelCase result;
+  result.kernel = std::string(args.name());
+  result.shape = std::move(facts.shape);
+  result.dtype = facts.dtype;
   for (const Operand& operand : operands_of(args)) {
     const auto draw = facts.draws.find(operand.name);
     const auto terms = facts.terms.find(operand.name);
-    made.operands.push_back({operand.name, operand.access, operand.dtype, operand.expected_elems,
-                             draw == facts.draws.end() ? Draw{} : draw->second,
-                             terms == facts.terms.end() ? 1 : terms->second,
-                             facts.rounded_factors.count(operand.name) > 0});
+    result.operands.push_back({operand.name, operand.access, operand.dtype, operand.expected_elems,
+                               draw == facts.draws.end() ? Draw{} : draw->second,
+                               terms == facts.terms.end() ? 1 : terms->second,
+                               facts.rounded_factors.count(operand.name) > 0});
   }
-  made.cost = cost_of(args);
-  made.deterministic = facts.deterministic;
-  made.derive = std::move(facts.derive);
-  made.run = [args](std::span<void* const> memory, const Context& where) {
+  result.cost = cost_of(args);
+  result.deterministic = facts.deterministic;
+  result.derive = std::move(facts.derive);
+  result.run = [args](std::span<void* const> memory, const Context& where) {
     Args bound = args;
     std::size_t next = 0;
     Args::visit_operands(
@@ -119,11 +119,11 @@ KernelCase make_shaped_case(const Args& args, CaseFacts facts) {
     kernels::run(bound, where);
   };
   if constexpr (requires(const Context& where) { implementation_of(args, where); }) {
-    made.implementation = [args](const Context& where) { return implementation_of(args, where); };
+    result.implementation = [args](const Context& where) { return implementation_of(args, where); };
   }
-  made.reference = [args](ReferenceData<double>& data) { reference(args, data); };
-  made.counted_reference = [args](ReferenceData<Counted>& data) { reference(args, data); };
-  return made;
+  result.reference = [args](ReferenceData<double>& data) { reference(args, data); };
+  result.counted_reference = [args](ReferenceData<Counted>& data) { reference(args, data); };
+  return result;
 }
 
 // Makes the case of a kernel whose views are not filled in: a view that may have several dtypes gets the facts'.
@@ -131,6 +131,16 @@ template <class Args>
 KernelCase make_case(const Args& shape, CaseFacts facts) {
   const Args args = shaped(shape, facts.dtype);
   return make_shaped_case(args, std::move(facts));
+}
+
+// Returns the cases that add(cases, shape, dtype) appends, for each dtype and in it for each shape.
+template <class Types, class Shapes, class Add>
+std::vector<KernelCase> cases_of(const Types& dtypes, const Shapes& shapes, const Add& add) {
+  std::vector<KernelCase> cases;
+  for (const core::DType dtype : dtypes) {
+    for (const auto& shape : shapes) add(cases, shape, dtype);
+  }
+  return cases;
 }
 
 // Shapes that cases of several kernel families share.

@@ -44,7 +44,9 @@ void check_one(std::string_view kernel, const Operand& operand) {
 bool interleaved(const Operand& a, const Operand& b) {
   if (a.rows.stride == 0 || a.rows.stride != b.rows.stride || a.dtype != b.dtype) return false;
   const std::size_t stride_bytes = size_bytes(a.dtype, a.rows.stride);
-  const auto offset = [&](const Operand& one) { return reinterpret_cast<std::uintptr_t>(one.data) % stride_bytes; };
+  const auto offset = [&](const Operand& operand) {
+    return reinterpret_cast<std::uintptr_t>(operand.data) % stride_bytes;
+  };
   const std::size_t b_after_a = (offset(b) + stride_bytes - offset(a)) % stride_bytes;
   return b_after_a >= size_bytes(a.dtype, a.rows.elems) &&
          b_after_a + size_bytes(b.dtype, b.rows.elems) <= stride_bytes;

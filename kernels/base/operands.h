@@ -1,7 +1,7 @@
 // Enumerates a kernel's operands from its arguments, for checks, costs and test cases alike; and the data on which its
 // reference runs.
 //
-// A kernel is a struct of arguments, say GeluForward: integers, flags and views. It has
+// A kernel is a struct of arguments, such as GeluForward: integers, flags and views. It has
 //   std::string_view name() const       "gelu_fwd"
 //   void check_shape() const            throws a usage Error that names the integer that is wrong
 //   template <class Self, class Visit> static void visit_operands(Self& self, Visit&& visit)
@@ -128,8 +128,8 @@ double operand_bytes(const Args& args) {
   return bytes;
 }
 
-// Checks of floating point numbers among a kernel's arguments; check_at_least() is that of integers. Each throws a
-// usage Error "KERNEL: NAME is VALUE; allowed: ...". NaN is never allowed.
+// Checks of floating point numbers among a kernel's arguments; check_at_least() checks integers. Each throws a usage
+// Error "KERNEL: NAME is VALUE; allowed: ...". NaN is never allowed.
 void check_finite(std::string_view kernel, std::string_view name, float value);
 void check_positive(std::string_view kernel, std::string_view name, float value);      // above 0 and finite
 void check_not_negative(std::string_view kernel, std::string_view name, float value);  // at least 0 and finite
@@ -155,7 +155,7 @@ class Counted {
   friend std::partial_ordering operator<=>(Counted a, Counted b) { return a.value_ <=> b.value_; }
   friend bool operator==(Counted a, Counted b) { return a.value_ == b.value_; }
 
-  // Found by argument-dependent lookup where a reference says `using std::exp; exp(x)`.
+  // Found by argument-dependent lookup where a reference has `using std::exp; exp(x)`.
   friend Counted exp(Counted x) { return made(std::exp(x.value_), x, x); }
   friend Counted log(Counted x) { return made(std::log(x.value_), x, x); }
   friend Counted tanh(Counted x) { return made(std::tanh(x.value_), x, x); }

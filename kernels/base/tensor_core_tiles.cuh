@@ -63,7 +63,7 @@ struct TileInShared {
   }
 };
 
-// A ring of buffers. The parity is that of the phase that the next fill ends; emptying the buffer ends the phase
+// A ring of buffers. The parity belongs to the phase that the next fill ends; emptying the buffer ends the phase
 // before.
 template <int kStages>
 struct Ring {

@@ -55,10 +55,10 @@ TensorMap encode_tensor_map(const HeadTensor& tensor, core::DType dtype, core::C
                     tensor.batches, tensor.rows, tensor.heads, tensor.columns, place.rank, place.device,
                     static_cast<int>(result)));
   }
-  TensorMap made;
-  static_assert(sizeof made == sizeof map);
-  std::memcpy(&made, &map, sizeof made);
-  return made;
+  TensorMap encoded;
+  static_assert(sizeof encoded == sizeof map);
+  std::memcpy(&encoded, &map, sizeof encoded);
+  return encoded;
 }
 
 }  // namespace lockstep::kernels

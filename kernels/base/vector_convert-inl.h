@@ -22,7 +22,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// ---- f32 from and to narrow floats by integer arithmetic. Results are those of core/dtype.h: rounded to
+// ---- f32 from and to narrow floats by integer arithmetic. Results equal core/dtype.h's: rounded to
 // nearest, ties to even; overflow becomes infinity, or NaN if the format has none. Codes have equal bits, and f32 too,
 // except for the bits of NaN. cast_test.cpp compares all codes on each instruction set.
 
@@ -52,9 +52,9 @@ using VI32 = hn::Vec<I32>;
 
 // Returns the codes of `value`, each in the low byte of its lane; the bits above are undefined. Adding 2^(e + 23 -
 // mantissa bits) to a number with exponent e rounds it to the format's unit at e and leaves the number of units in the
-// low bits of the sum; below the smallest normal number the unit stays that of the smallest. The code is this number of
-// units plus the exponent's distance from the smallest exponent. The part of the smallest exponent is already in the
-// low bits of the added constant; it is even, so that ties still go to even.
+// low bits of the sum; below the smallest normal number the unit stays the smallest's. The code is this number of units
+// plus the exponent's distance from the smallest exponent. The part of the smallest exponent is already in the low bits
+// of the added constant; it is even, so that ties still go to even.
 template <class Format>
 HWY_INLINE VI32 encode(VF32 value) {
   const I32 d;

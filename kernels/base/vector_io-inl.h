@@ -76,7 +76,7 @@ HWY_INLINE hn::Vec<U32> float16_bits(VF32 value) {
   const U32 du;
   const auto all = hn::BitCast(du, value);
   const auto magnitude = hn::And(all, hn::Set(du, 0x7fffffff));
-  // Carries of the rounding go into the exponent, up to that of infinity.
+  // Carries of the rounding go into the exponent, up to infinity's.
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
   const auto rebased = hn::Sub(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xfff))), hn::Set(du, 112u << 23));
   auto bits = hn::ShiftRight<13>(rebased);

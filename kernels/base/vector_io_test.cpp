@@ -120,7 +120,7 @@ HWY_EXPORT(copy);
 constexpr std::size_t kMostElems = 128;  // a multiple of every target's pair
 constexpr auto kUntouched = std::byte{0x5A};
 
-// An array of elements, and the data before and behind it. `misalign` is in elements.
+// An array of elements, and the data before and after it. `misalign` is in elements.
 class Elements {
  public:
   Elements(core::DType dtype, std::size_t misalign)

@@ -24,8 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 //
 // Rounds to nearest. A tie between two BFloat16 goes to the larger magnitude (on the scalar target to the even one):
 // one addition instead of the four operations of store_numbers in vector_io-inl.h. Meant for results that are ties only
-// by chance, such as those of exp. NaN stays NaN if its lower 16 bits are 0, as in every NaN that BFloat16 operands or
-// the processor produce.
+// by chance, such as the results of exp. NaN stays NaN if its lower 16 bits are 0, as in every NaN that BFloat16
+// operands or the processor produce.
 
 // Returns the bits of the nearest BFloat16 in the upper half of each lane; the lower half is undefined.
 HWY_INLINE hn::Vec<U32> nearest_bfloat16_bits(VF32 value) {

@@ -187,7 +187,7 @@ HWY_INLINE VF32 exp2_f32(VF32 t) {
     const F32 d;
     const hn::RebindToSigned<F32> di;
     // Subtracting 1/2 and adding 1.5 * 2^23 rounds down and leaves the integer in the low bits. The power is built as a
-    // float, so that NaN survives in p; its bits for -127 are those of 0.
+    // float, so that NaN survives in p; its bits for -127 equal 0's.
     const VF32 magic = hn::Set(d, 12582912.0F);
     const VF32 bounded = at_most(127.0F, at_least(-126.99F, t));
     const VF32 shifted = hn::Add(hn::Sub(bounded, hn::Set(d, 0.5F)), magic);

@@ -18,7 +18,7 @@ namespace lockstep::kernels {
 
 class CudaContext;
 
-// bucket = the pieces one after the other, times scale, in the bucket's dtype. With scale 1 and equal dtypes, bits are
+// bucket = the pieces in order, times scale, in the bucket's dtype. With scale 1 and equal dtypes, bits are
 // copied; otherwise x * scale is computed in f32 and rounded to nearest, ties to even (NaN stays NaN, infinity
 // infinity).
 struct PackBucket {

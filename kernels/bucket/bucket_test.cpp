@@ -16,14 +16,14 @@ namespace {
 using core::DType;
 
 TEST(Bucket, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : bucket_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : bucket_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
 TEST(Bucket, CasesHoldOnEachInstructionSet) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : bucket_test_cases()) {
-      if (one.operands.size() >= 10) continue;
-      EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : bucket_test_cases()) {
+      if (kernel_case.operands.size() >= 10) continue;
+      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
     }
   });
 }

@@ -22,7 +22,7 @@ using core::DType;
 constexpr std::array kFloatDTypes{DType::f32, DType::bf16, DType::f16, DType::f8e4m3, DType::f8e5m2};
 
 TEST(Cast, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : cast_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : cast_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
 float widened(float x) {

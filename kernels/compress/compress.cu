@@ -16,7 +16,7 @@ LaunchShape launch_shape(const Signs& signs, const CudaContext& cuda) {
   return {.blocks = grid_blocks((signs.blocks + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
-// One warp per block of elements; in each iteration it encodes 32 of them to four bytes of codes.
+// One warp per block of elements; in each iteration it encodes 32 elements to four bytes of codes.
 __global__ void __launch_bounds__(kBlockThreads)
     encode_kernel(Signs signs, const float* x, std::uint8_t* codes, float* scales) {
   for_warp_rows(signs.blocks, [&](std::int64_t b) {
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) *search = {0, k};
 }
 
-// Counts digits of keys whose bits above the digit equal those of the search.
+// Counts digits of keys whose bits above the digit equal the search's.
 __global__ void __launch_bounds__(kBlockThreads)
     histogram_kernel(const float* x, std::int64_t count, int shift, const Search* search, std::uint32_t* histogram) {
   __shared__ std::uint32_t counts[kDigits];
@@ -240,12 +240,12 @@ Workspace workspace_for(std::int64_t tiles, CudaContext& cuda) {
   constexpr std::size_t kHistograms = sizeof(std::uint32_t) * kDigits * kDigitsPerKey;
   auto* const memory = static_cast<std::byte*>(
       cuda.workspace(kHistograms + 2 * sizeof(std::uint32_t) * static_cast<std::size_t>(tiles) + sizeof(Search)));
-  Workspace made{};
-  made.histograms = reinterpret_cast<std::uint32_t*>(memory);
-  made.larger = reinterpret_cast<std::uint32_t*>(memory + kHistograms);
-  made.equal = made.larger + tiles;
-  made.search = reinterpret_cast<Search*>(made.equal + tiles);
-  return made;
+  Workspace workspace{};
+  workspace.histograms = reinterpret_cast<std::uint32_t*>(memory);
+  workspace.larger = reinterpret_cast<std::uint32_t*>(memory + kHistograms);
+  workspace.equal = workspace.larger + tiles;
+  workspace.search = reinterpret_cast<Search*>(workspace.equal + tiles);
+  return workspace;
 }
 
 LaunchShape elements_shape(std::int64_t count, const CudaContext& cuda) {

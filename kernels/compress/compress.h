@@ -74,8 +74,8 @@ inline std::uint32_t magnitude_key(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU;
 }
 
-// The k elements of largest |x|, among equal ones those of lower index, in the order of their indices. Elements with
-// |x| below `at` are not taken; the rest of values and indices is then 0 and -1. NaN counts as larger than anything, so
+// The k elements of largest |x|, among equal ones the lower indices, in the order of their indices. Elements with |x|
+// below `at` are not taken; the rest of values and indices is then 0 and -1. NaN counts as larger than anything, so
 // that bad gradients are sent first. Exact and deterministic.
 struct TopK {
   std::int64_t count;  // below 2^31

@@ -40,7 +40,7 @@ Coded code(const std::vector<float>& x, std::int64_t block) {
 
 TEST(Compress, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : compress_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : compress_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

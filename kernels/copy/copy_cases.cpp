@@ -52,19 +52,11 @@ KernelCase case_of(const CopyRows& args) {
 }
 
 std::vector<KernelCase> copy_test_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kActivationDTypes) {
-    for (const CopyRows& shape : kTestShapes) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kActivationDTypes, kTestShapes, add);
 }
 
 std::vector<KernelCase> copy_bench_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kBenchDTypes) {
-    for (const CopyRows& shape : kBenchShapes) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kBenchDTypes, kBenchShapes, add);
 }
 
 }  // namespace lockstep::kernels

@@ -10,7 +10,7 @@ namespace lockstep::kernels {
 namespace {
 
 TEST(CopyRows, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : copy_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : copy_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
 TEST(CopyRows, RefusesStridesThatAreTooShort) {

@@ -50,7 +50,7 @@ __device__ __forceinline__ int whole_columns(int valid_columns) {
   return valid_columns / kItems * kItems;
 }
 
-// Calls visit(first) for this thread's packs behind those: the pack that is partly valid, and the padding.
+// Calls visit(first) for this thread's packs after those: the pack that is partly valid, and the padding.
 template <int kItems, class Visit>
 __device__ __forceinline__ void for_other_packs(int columns, int valid_columns, Visit&& visit) {
   const int stride = static_cast<int>(blockDim.x) * kItems;

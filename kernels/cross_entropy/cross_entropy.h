@@ -1,5 +1,5 @@
 // Cross-entropy of logits against target ids, forward and backward in one: the gradient overwrites the logits, so that
-// the probabilities are written once. Works on a whole vocabulary, or on a shard of it; ranks then exchange three
+// the probabilities are written once. Works on a whole vocabulary, or on one shard; ranks then exchange three
 // floats per token instead of the logits (Shoeybi et al. 2019, arXiv:1909.08053, section 3):
 //
 //   each rank    CrossEntropyStats   maximum, sum of exp(logit - maximum), target's logit (0 if not in the shard)
@@ -13,7 +13,7 @@
 // A row with a NaN or +inf logit gets loss NaN and gradient NaN; so does a row whose logits are all -inf. A logit of
 // -inf among finite ones has probability 0, and as the target it gives loss +inf.
 //
-// Targets outside of [0, valid_columns): the CPU checks them before it writes anything (4 bytes read per row, beside at
+// Targets outside of [0, valid_columns): the CPU checks them before it writes anything (4 bytes read per row, and at
 // least 4 bytes per column) and throws a usage Error that names the first one. CUDA, where a check would wait for the
 // device, gives such a row loss NaN. Shards do not know the whole vocabulary: they refuse only ids below 0, each device
 // in its way as above; an id that is in no shard gives the loss log(sum exp(logits)), as if its logit were 0.

@@ -47,7 +47,7 @@ S row_loss_reference(const RowStats<S>& stats) {
   return log(stats.sum) + (stats.max - stats.target_logit);
 }
 
-// Writes the gradient; `numerators` are those of the valid columns.
+// Writes the gradient; `numerators` has one per valid column.
 template <class S>
 void row_gradient_reference(std::span<S> logits, std::int64_t target, const std::vector<S>& numerators, S sum,
                             float scale) {

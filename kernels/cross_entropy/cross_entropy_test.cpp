@@ -20,7 +20,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(CrossEntropy, CasesHoldOnEveryTarget) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : cross_entropy_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : cross_entropy_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

@@ -1,6 +1,6 @@
 // Token (and position) embedding: y[n] = table[ids[n]] (+ positions[n % length]). A table may be a shard of the
-// vocabulary, rows first_id to first_id + rows - 1: an id outside of it gives zeros (Shoeybi et al. 2019,
-// arXiv:1909.08053, section 3). Deterministic: the backward adds the tokens of a row in their order.
+// vocabulary, rows first_id to first_id + rows - 1: an id outside gives zeros (Shoeybi et al. 2019, arXiv:1909.08053,
+// section 3). Deterministic: the backward adds the tokens of a row in their order.
 #pragma once
 
 #include <array>

@@ -64,11 +64,7 @@ std::vector<KernelCase> embedding_test_cases() {
   constexpr std::array kShapes{Shape{1, 0, 1, 1},     Shape{3, 3, 2, 17},           Shape{24, 8, 10, 64},
                                Shape{20, 0, 7, 127},  Shape{30, 7, 5, 131},         Shape{24, 8, 40, 33, 10, 13},
                                Shape{9, 0, 9, 96, 7}, Shape{16, 4, 100, 65, 99, 1}, Shape{257, 128, 1000, 48}};
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kActivationDTypes) {
-    for (const Shape& shape : kShapes) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kActivationDTypes, kShapes, add);
 }
 
 std::vector<KernelCase> embedding_bench_cases() {

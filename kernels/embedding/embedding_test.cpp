@@ -17,7 +17,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(Embedding, CasesHoldOnEveryTarget) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : embedding_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : embedding_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

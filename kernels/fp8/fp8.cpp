@@ -174,7 +174,7 @@ struct Blocks {
   std::int64_t index(std::int64_t row, std::int64_t column) const {
     return row / block_rows * across + column / block_columns;
   }
-  // Returns a block's number among those of the codes.
+  // Returns a block's number among the codes' blocks.
   std::int64_t number_of(std::int64_t index, bool transposed) const {
     return transposed ? index % across * down + index / across : index;
   }
@@ -257,7 +257,7 @@ void make_scales(const Fp8Encode& args, const Blocks& blocks, std::span<float> l
   }
 }
 
-// Swaps the bits of b in `mask` with those of a that are `shift` higher.
+// Swaps the bits of b in `mask` with the bits of a that are `shift` higher.
 inline void swap_bits(std::uint64_t& a, std::uint64_t& b, int shift, std::uint64_t mask) {
   const std::uint64_t difference = ((a >> shift) ^ b) & mask;
   b ^= difference;

@@ -1,5 +1,5 @@
 // A thread block processes a tile of x, 128 x 128, that consists of whole scale blocks or lies inside of one: a warp
-// has every eighth row of it, a thread four columns.
+// has every eighth row, a thread four columns.
 #include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_reductions.cuh"
@@ -17,7 +17,7 @@ constexpr std::uint32_t kMagnitude =
 // The elements of a tile that share a scale.
 enum class Share : std::uint8_t { row, column, all };
 
-// x, and the positions of its elements' scales: that of (row, column) is at row / block_rows * row_step + ...
+// x, and the positions of its elements' scales: (row, column) has its scale at row / block_rows * row_step + ...
 template <class T>
 struct Matrix {
   const T* x;

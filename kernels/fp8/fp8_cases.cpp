@@ -45,7 +45,7 @@ KernelCase product(const Args& args, DType result, std::map<std::string, std::in
 
 void add_products(std::vector<KernelCase>& cases, const Fp8Product& shape, DType result, bool with_bias) {
   cases.push_back(case_of(shaped(GemmFp8{.shape = shape, .with_bias = with_bias}, result)));
-  // Without a bias, only the product is written, in f32 whatever `result` says.
+  // Without a bias, only the product is written, in f32 whatever `result` is.
   if (!with_bias && result == DType::f32) return;
   cases.push_back(case_of(shaped(GemmFp8Add{.shape = shape, .with_bias = with_bias}, result)));
 }

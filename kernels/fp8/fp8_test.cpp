@@ -19,14 +19,14 @@ namespace {
 using core::DType;
 
 TEST(Fp8, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : fp8_test_cases()) EXPECT_EQ(cpu_errors(one), "") << one.name();
+  for (const KernelCase& kernel_case : fp8_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << kernel_case.name();
 }
 
 TEST(Fp8, CasesHoldOnEachInstructionSet) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : fp8_test_cases()) {
-      if (one.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : fp8_test_cases()) {
+      if (kernel_case.operands[0].elems >= 2000) continue;
+      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
     }
   });
 }
@@ -58,27 +58,27 @@ struct Encoded {
 
 Encoded encoded(Fp8Encode args, const std::vector<float>& x, const std::vector<float>& previous = {}) {
   const auto blocks = static_cast<std::size_t>(args.blocks());
-  Encoded made{std::vector<float>(blocks), std::vector<float>(blocks), std::vector<std::uint8_t>(x.size()),
-               std::vector<float>(x.size())};
+  Encoded result{std::vector<float>(blocks), std::vector<float>(blocks), std::vector<std::uint8_t>(x.size()),
+                 std::vector<float>(x.size())};
   const auto count = static_cast<std::int64_t>(x.size());
   args.x = {x.data(), DType::f32, count};
   args.delayed = !previous.empty();
   args.previous = {previous.data(), DType::f32, args.delayed ? args.blocks() : 0};
   if (args.delayed) {
-    args.raised = {made.largest.data(), DType::f32, args.blocks()};
+    args.raised = {result.largest.data(), DType::f32, args.blocks()};
   } else {
-    args.largest = {made.largest.data(), DType::f32, args.blocks()};
+    args.largest = {result.largest.data(), DType::f32, args.blocks()};
   }
-  args.scales = {made.scales.data(), DType::f32, args.blocks()};
-  args.codes = {made.codes.data(), args.to, count};
+  args.scales = {result.scales.data(), DType::f32, args.blocks()};
+  args.codes = {result.codes.data(), args.to, count};
   ThreadPool pool(2);
   run(args, Context(pool));
   Fp8Decode back{.rows = args.rows, .columns = args.columns, .per = args.per, .from = args.to};
-  back.codes = {made.codes.data(), args.to, count};
-  back.scales = {made.scales.data(), DType::f32, args.blocks()};
-  back.y = {made.back.data(), DType::f32, count};
+  back.codes = {result.codes.data(), args.to, count};
+  back.scales = {result.scales.data(), DType::f32, args.blocks()};
+  back.y = {result.back.data(), DType::f32, count};
   run(back, Context(pool));
-  return made;
+  return result;
 }
 
 std::vector<float> spread_numbers(std::size_t count) {
@@ -94,17 +94,18 @@ TEST(Fp8, CodesAreTheBitsOfCoreConversions) {
   for (const ScalePer per : {ScalePer::tensor, ScalePer::row, ScalePer::tile, ScalePer::block}) {
     for (const DType to : {DType::f8e4m3, DType::f8e5m2}) {
       for (const bool transposed : {false, true}) {
-        const Encoded made = encoded({.rows = 140, .columns = 150, .per = per, .to = to, .transposed = transposed}, x);
+        const Encoded result =
+            encoded({.rows = 140, .columns = 150, .per = per, .to = to, .transposed = transposed}, x);
         const ScaleGrid grid = scale_grid(per, 140, 150);
         for (std::int64_t row = 0; row < 140; ++row) {
           for (std::int64_t column = 0; column < 150; ++column) {
             const auto block =
                 static_cast<std::size_t>(row / grid.block_rows * grid.across() + column / grid.block_columns);
             const float from = x[static_cast<std::size_t>(transposed ? column * 140 + row : row * 150 + column)];
-            const float scaled = from / made.scales[block];
+            const float scaled = from / result.scales[block];
             const std::uint8_t wanted =
                 to == DType::f8e4m3 ? core::to_float8_e4m3(scaled).bits : core::to_float8_e5m2(scaled).bits;
-            ASSERT_EQ(made.codes[static_cast<std::size_t>(row * 150 + column)], wanted)
+            ASSERT_EQ(result.codes[static_cast<std::size_t>(row * 150 + column)], wanted)
                 << name_of(per) << ' ' << row << ' ' << column << ' ' << from;
           }
         }
@@ -119,18 +120,19 @@ TEST(Fp8, ThereAndBackIsWithinHalfAUnit) {
   for (const DType to : {DType::f8e4m3, DType::f8e5m2}) {
     const float unit = to == DType::f8e4m3 ? 0x1p-4F : 0x1p-3F;
     const float smallest = to == DType::f8e4m3 ? 0x1p-10F : 0x1p-17F;
-    const Encoded made = encoded({.rows = 64, .columns = 64, .to = to}, x);
+    const Encoded result = encoded({.rows = 64, .columns = 64, .to = to}, x);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      EXPECT_LE(std::fabs(made.back[i] - x[i]), std::max(unit * std::fabs(x[i]), smallest * made.scales[0])) << x[i];
+      EXPECT_LE(std::fabs(result.back[i] - x[i]), std::max(unit * std::fabs(x[i]), smallest * result.scales[0]))
+          << x[i];
     }
   }
 }
 
 TEST(Fp8, DelayedScalesComeFromBeforeAndSaturate) {
-  const Encoded made = encoded({.rows = 1, .columns = 4}, {1000, -1000, 3, 0}, {448});
-  EXPECT_EQ(made.largest, std::vector<float>{1000});
-  EXPECT_EQ(made.scales, std::vector<float>{1});
-  EXPECT_EQ(made.back, (std::vector<float>{448, -448, 3, 0}));
+  const Encoded result = encoded({.rows = 1, .columns = 4}, {1000, -1000, 3, 0}, {448});
+  EXPECT_EQ(result.largest, std::vector<float>{1000});
+  EXPECT_EQ(result.scales, std::vector<float>{1});
+  EXPECT_EQ(result.back, (std::vector<float>{448, -448, 3, 0}));
   for (const float unknown : {0.0F, INFINITY, NAN}) {
     EXPECT_EQ(encoded({.rows = 1, .columns = 2}, {1000, 2}, {unknown}).scales, std::vector<float>{4}) << unknown;
   }
@@ -141,19 +143,19 @@ TEST(Fp8, ABlockThatIsNotFiniteComesBackAsNaNAndNoOther) {
     for (const bool transposed : {false, true}) {
       std::vector<float> x(3 * 200, 1.0F);
       x[transposed ? 5 * 3 + 1 : 200 + 5] = bad;
-      const Encoded made = encoded({.rows = 3, .columns = 200, .per = ScalePer::tile, .transposed = transposed}, x);
+      const Encoded result = encoded({.rows = 3, .columns = 200, .per = ScalePer::tile, .transposed = transposed}, x);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        EXPECT_EQ(std::isnan(made.back[i]), i >= 200 && i < 328) << bad << ' ' << i;
+        EXPECT_EQ(std::isnan(result.back[i]), i >= 200 && i < 328) << bad << ' ' << i;
       }
     }
   }
 }
 
 TEST(Fp8, ABlockOfZerosHasTheScaleOne) {
-  const Encoded made = encoded({.rows = 2, .columns = 3, .per = ScalePer::row}, {0, -0.0F, 0, 1, 2, 3});
-  EXPECT_EQ(made.scales[0], 1);
-  EXPECT_EQ(made.largest, (std::vector<float>{0, 3}));
-  EXPECT_EQ(made.codes[0], 0);
+  const Encoded result = encoded({.rows = 2, .columns = 3, .per = ScalePer::row}, {0, -0.0F, 0, 1, 2, 3});
+  EXPECT_EQ(result.scales[0], 1);
+  EXPECT_EQ(result.largest, (std::vector<float>{0, 3}));
+  EXPECT_EQ(result.codes[0], 0);
 }
 
 // Decoding is exact in bf16, so products of decoded numbers equal products of codes.

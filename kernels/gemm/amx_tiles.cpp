@@ -23,7 +23,7 @@ struct alignas(64) TileConfig {  // read by LDTILECFG
 static_assert(sizeof(TileConfig) == 64);
 
 LOCKSTEP_AMX void load_shapes() {
-  static constexpr TileConfig kShapes;  // not on the stack: g++ 12 assumes that only 8 bytes of it are read
+  static constexpr TileConfig kShapes;  // not on the stack: g++ 12 assumes that only 8 bytes are read
   _tile_loadconfig(&kShapes);
 }
 
@@ -119,21 +119,21 @@ class NoFinish {
   void rows(std::int64_t /*begin*/, std::int64_t /*end*/) const {}
 };
 
-inline void ask_for_rows(char* at, const Beside& beside, std::int64_t begin, std::int64_t end) {
+inline void ask_for_rows(char* at, const Prefetches& prefetches, std::int64_t begin, std::int64_t end) {
   if (at == nullptr) return;
   constexpr std::int64_t kLine = 64;
   for (std::int64_t r = begin; r < end; ++r) {
-    const char* const row = at + r * beside.stride_bytes;
+    const char* const row = at + r * prefetches.stride_bytes;
     __builtin_prefetch(row, 1, 3);
-    if (beside.row_bytes > kLine) __builtin_prefetch(row + kLine, 1, 3);
+    if (prefetches.row_bytes > kLine) __builtin_prefetch(row + kLine, 1, 3);
   }
 }
 
-LOCKSTEP_AMX inline void ask_for(const Beside& beside, std::int64_t begin, std::int64_t end) {
-  ask_for_rows(beside.written, beside, begin, end);
-  ask_for_rows(beside.also, beside, begin, end);
-  if (beside.passing != nullptr) beside.passing->step();
-  if (beside.staying != nullptr) beside.staying->step();
+LOCKSTEP_AMX inline void ask_for(const Prefetches& prefetches, std::int64_t begin, std::int64_t end) {
+  ask_for_rows(prefetches.written, prefetches, begin, end);
+  ask_for_rows(prefetches.also, prefetches, begin, end);
+  if (prefetches.passing != nullptr) prefetches.passing->step();
+  if (prefetches.staying != nullptr) prefetches.staying->step();
 }
 
 struct Held {
@@ -263,7 +263,8 @@ LOCKSTEP_AMX inline void multiply_step(const Held& held, const PanelProduct& p, 
 }
 
 template <bool kAStays, int kParts, class Finisher>
-LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const Beside& beside, const PanelProduct& p) {
+LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const Prefetches& prefetches,
+                           const PanelProduct& p) {
   const core::BFloat16* a = p.a;
   const core::BFloat16* b = p.b;
   order_memory();
@@ -278,7 +279,7 @@ LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const Besid
     multiply_step<kAStays, kParts, false>(held, p, a, b);
     const std::int64_t end = std::min(row + share, kPanel);
     if (row < tile.rows) finisher.rows(row, std::min(end, tile.rows));
-    ask_for(beside, row, end);
+    ask_for(prefetches, row, end);
     row = end;
   }
   if (row < tile.rows) finisher.rows(row, tile.rows);
@@ -286,10 +287,11 @@ LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const Besid
 }
 
 template <bool kAStays, int kParts>
-void multiply_and_finish(const Held& held, const StagedTile& tile, const Beside& beside, const PanelProduct& p) {
-  if (tile.sums == nullptr) return multiply<kAStays, kParts, NoFinish>(held, tile, beside, p);
-  if (StoreAsBf16::can(tile.c)) return multiply<kAStays, kParts, StoreAsBf16>(held, tile, beside, p);
-  multiply<kAStays, kParts, FinishSums>(held, tile, beside, p);
+void multiply_and_finish(const Held& held, const StagedTile& tile, const Prefetches& prefetches,
+                         const PanelProduct& p) {
+  if (tile.sums == nullptr) return multiply<kAStays, kParts, NoFinish>(held, tile, prefetches, p);
+  if (StoreAsBf16::can(tile.c)) return multiply<kAStays, kParts, StoreAsBf16>(held, tile, prefetches, p);
+  multiply<kAStays, kParts, FinishSums>(held, tile, prefetches, p);
 }
 
 LOCKSTEP_AMX void store_sums(const Held& held) {
@@ -318,12 +320,12 @@ TileShapes::~TileShapes() {
   release_tiles();
 }
 
-void PanelMultiplier::multiply(const PanelProduct& p, const StagedTile& then, const Beside& beside) {
+void PanelMultiplier::multiply(const PanelProduct& p, const StagedTile& then, const Prefetches& prefetches) {
   const Held held{held_, held_stride_};
   const bool split = p.parts > 1;
   auto* const work = p.a_stays ? (split ? multiply_and_finish<true, 3> : multiply_and_finish<true, 1>)
                                : (split ? multiply_and_finish<false, 3> : multiply_and_finish<false, 1>);
-  work(held, then_, beside, p);
+  work(held, then_, prefetches, p);
   held_ = p.sums;
   held_stride_ = p.stride;
   then_ = then;

@@ -85,12 +85,12 @@ struct PanelProduct {
   std::int64_t stride;
 };
 
-// Memory that will be needed, prefetched line by line beside the steps of products: many prefetches at once would wait
+// Memory that will be needed, prefetched line by line during the steps of products: many prefetches at once would wait
 // for each other. Rows have `row_bytes`.
 class Ahead {
  public:
   Ahead() = default;
-  // Prefetches all of it within `steps` steps.
+  // Prefetches everything within `steps` steps.
   Ahead(const void* at, std::int64_t stride_bytes, std::int64_t row_bytes, std::int64_t rows, std::int64_t steps)
       : row_(static_cast<const char*>(at)), stride_bytes_(stride_bytes), row_bytes_(row_bytes), rows_(rows) {
     const std::int64_t lines = rows * ((row_bytes + kLine - 1) / kLine);
@@ -120,7 +120,7 @@ class Ahead {
 
 // Data to prefetch during a product: 32 rows of 32 elements of c and of the other operand or result of its finish;
 // panels that will be packed.
-struct Beside {
+struct Prefetches {
   char* written = nullptr;  // null: none
   char* also = nullptr;     // likewise, with the same shape
   std::int64_t stride_bytes = 0;
@@ -134,7 +134,7 @@ struct Beside {
 class PanelMultiplier {
  public:
   // `then`: destination of the sums, or none.
-  void multiply(const PanelProduct& panels, const StagedTile& then, const Beside& beside);
+  void multiply(const PanelProduct& panels, const StagedTile& then, const Prefetches& prefetches);
   // Returns when all sums have been stored.
   void flush();
 

@@ -4,7 +4,7 @@
 //   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
 //   batched          c[batch] = alpha op(a[batch]) op(b[batch]), or sum[batch] += op(a[batch]) op(b[batch]) in f32
 // On the CPU there are several implementations: oneDNN, and our own packed kernels (AMX for bf16 and f32; AVX-512, AVX2
-// or the baseline for any dtype). Programs that train use one of them for a whole run, chosen by a short probe;
+// or the baseline for any dtype). Programs that train use one for a whole run, chosen by a short probe;
 // otherwise the fastest for each shape is measured (gemm_choice.h). On CUDA it is cuBLASLt with the
 // best of the algorithms that its heuristic proposes. Products of f32 are as exact as f32 arithmetic, never TF32; on
 // AMX, which only has bf16, they are sums of products of bf16 parts (gemm_amx.cpp), and subnormal numbers count as

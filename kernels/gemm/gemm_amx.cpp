@@ -2,10 +2,10 @@
 //
 // One factor's panels of 32 rows or columns pass one by one through the L1 cache; the other factor's panels stay packed
 // in the L2 cache. Rows of bf16 with contiguous depth are read in place; everything else is packed. f32 is split into
-// three parts of bf16 whose sum it is exactly: six products of parts replace one, and their error is below that of a
-// sum in f32 (Henry, Tang, Heinecke 2019, Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
-// Computations, arXiv 1904.06376). The sums of an element of c are added in the same order whatever part of c a thread
-// computes. Subnormal numbers count as zero, as in TDPBF16PS, so f32 below 2^-109 loses bits.
+// three parts of bf16 whose sum it is exactly: six products of parts replace one, and their error is below the error of
+// a sum in f32 (Henry, Tang, Heinecke 2019, Leveraging the bfloat16 Artificial Intelligence Datatype For
+// Higher-Precision Computations, arXiv 1904.06376). The sums of an element of c are added in the same order whatever
+// part of c a thread computes. Subnormal numbers count as zero, as in TDPBF16PS, so f32 below 2^-109 loses bits.
 #include <algorithm>
 
 #include "kernels/gemm/amx_tiles.h"
@@ -188,18 +188,18 @@ class AmxProduct {
   }
 
   void multiply_tile(const Block& b, const Layer& layer, std::int64_t o, std::int64_t s, bool finite,
-                     PanelProduct& panels, Beside beside) {
+                     PanelProduct& panels, Prefetches prefetches) {
     const TileOfC here = tile_of_c(b, o, s);
     const Sums c = p_.c.from(here.row, here.column);
     StagedTile then;
-    beside.stride_bytes = c.row_stride * c_size_;
-    beside.row_bytes = kPanel * c_size_;
+    prefetches.stride_bytes = c.row_stride * c_size_;
+    prefetches.row_bytes = kPanel * c_size_;
     if (adds_ && here.rows == kPanel && here.columns == kPanel) {
       panels.add = true;
       panels.sums = c.as<float>();
       panels.stride = c.row_stride;
       // The next product usually adds here.
-      beside.written = c.as<char>() + kPanel * (a_passes_ ? c_size_ : beside.stride_bytes);
+      prefetches.written = c.as<char>() + kPanel * (a_passes_ ? c_size_ : prefetches.stride_bytes);
     } else {
       const bool alone = layer.first && layer.last && one_pass_;
       panels.add = !layer.first;
@@ -207,11 +207,11 @@ class AmxProduct {
       panels.stride = kPanel;
       if (layer.last) {
         then = {c, panels.sums, panels.stride, here.rows, here.columns};
-        beside.written = c.as<char>();
-        beside.also = static_cast<char*>(c.pre_written != nullptr ? c.pre_written : const_cast<void*>(c.pre_read));
+        prefetches.written = c.as<char>();
+        prefetches.also = static_cast<char*>(c.pre_written != nullptr ? c.pre_written : const_cast<void*>(c.pre_read));
       }
     }
-    if (finite) return tiles_.multiply(panels, then, beside);
+    if (finite) return tiles_.multiply(panels, then, prefetches);
     tiles_.flush();
     multiply_plainly(here, b.begin + layer.at, layer.depth, panels);
     if (then.sums != nullptr) finish_sums(then.c, then.sums, then.stride, then.rows, then.columns);

@@ -82,9 +82,9 @@ void check_name(std::string_view name, const std::vector<std::string>& allowed) 
 
 GemmChoice::GemmChoice(int num_threads) : num_threads_(num_threads) {
   for (auto make : {make_amx_gemm, make_packed_gemm}) {
-    if (auto made = make()) implementations_.push_back(std::move(made));
+    if (auto implementation = make()) implementations_.push_back(std::move(implementation));
   }
-  if (auto made = make_onednn_gemm(num_threads)) implementations_.push_back(std::move(made));
+  if (auto implementation = make_onednn_gemm(num_threads)) implementations_.push_back(std::move(implementation));
 }
 
 GemmChoice& GemmChoice::of(ThreadPool& pool) {

@@ -66,16 +66,16 @@ cudaDataType_t cuda_type(core::DType dtype) {
 }
 
 Layout make_layout(const Calls& check, core::DType dtype, const ColumnMatrix& m, std::int64_t batch) {
-  cublasLtMatrixLayout_t made = nullptr;
-  check(cublasLtMatrixLayoutCreate(&made, cuda_type(dtype), static_cast<std::uint64_t>(m.rows),
+  cublasLtMatrixLayout_t layout_of_matrix = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout_of_matrix, cuda_type(dtype), static_cast<std::uint64_t>(m.rows),
                                    static_cast<std::uint64_t>(m.columns), m.leading),
         "cublasLtMatrixLayoutCreate");
-  Layout layout(made);
+  Layout layout(layout_of_matrix);
   if (batch == 1) return layout;
   const auto count = static_cast<std::int32_t>(batch);
-  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+  check(cublasLtMatrixLayoutSetAttribute(layout_of_matrix, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
         "cublasLtMatrixLayoutSetAttribute(batch count)");
-  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &m.batch_stride,
+  check(cublasLtMatrixLayoutSetAttribute(layout_of_matrix, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &m.batch_stride,
                                          sizeof m.batch_stride),
         "cublasLtMatrixLayoutSetAttribute(batch offset)");
   return layout;
@@ -111,9 +111,9 @@ void set_scales(const Calls& check, const MatmulDesc& desc, const ScaledBy& by, 
 }
 
 MatmulDesc make_desc(const Calls& check, const Product& product, const ColumnProduct& columns) {
-  cublasLtMatmulDesc_t made = nullptr;
-  check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-  MatmulDesc desc(made);
+  cublasLtMatmulDesc_t descriptor = nullptr;
+  check(cublasLtMatmulDescCreate(&descriptor, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  MatmulDesc desc(descriptor);
   const auto operation = [](const ColumnMatrix& m) { return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(check, desc, CUBLASLT_MATMUL_DESC_TRANSA, operation(columns.first));
   set(check, desc, CUBLASLT_MATMUL_DESC_TRANSB, operation(columns.second));
@@ -149,11 +149,11 @@ struct Described {
 };
 
 Preference make_preference(const Calls& check, const Product& product) {
-  cublasLtMatmulPreference_t made = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
-  Preference preference(made);
+  cublasLtMatmulPreference_t limits = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&limits), "cublasLtMatmulPreferenceCreate");
+  Preference preference(limits);
   const auto put = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    check(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof value),
+    check(cublasLtMatmulPreferenceSetAttribute(limits, attribute, &value, sizeof value),
           "cublasLtMatmulPreferenceSetAttribute");
   };
   put(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kCublasltWorkspaceBytes});
@@ -167,8 +167,8 @@ Preference make_preference(const Calls& check, const Product& product) {
 // Returns false for finishes that are left to our own kernels: GELU in f32, because cuBLASLt's accuracy is not
 // documented (it is the tanh form, as PyTorch relies on in _addmm_activation); a pre-activation whose rows are not a
 // multiple of 8 elements, which cuBLASLt refuses (cublasLt.h, EPILOGUE_AUX_LD); operands of an epilogue that are not
-// 16-byte aligned, which the heuristic cannot be told and which chosen kernels have been seen to load 16 bytes at a
-// time (pytorch/pytorch issue 194497); batches.
+// 16-byte aligned, which the heuristic cannot take into account and which chosen kernels have been seen to load 16
+// bytes at a time (pytorch/pytorch issue 194497); batches.
 bool takes(const Product& product) {
   constexpr std::int64_t kMostBatch = std::numeric_limits<std::int32_t>::max();
   const Sums& c = product.c;
@@ -245,8 +245,8 @@ std::vector<cublasLtMatmulAlgo_t> CublasltGemm::State::candidates(const Product&
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return algorithms;
   check(status, "cublasLtMatmulAlgoGetHeuristic");
   for (int i = 0; i < count; ++i) {
-    const auto& one = found.at(static_cast<std::size_t>(i));
-    if (one.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(one.algo);
+    const auto& result = found.at(static_cast<std::size_t>(i));
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
   }
   return algorithms;
 }

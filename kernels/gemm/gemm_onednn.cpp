@@ -1,5 +1,5 @@
 // Products by oneDNN's matmul. Strides and transposed orders are described, not copied. Debian's oneDNN is built on
-// OpenMP: each of the pool's threads has its own engine, stream and primitives, and tells OpenMP to start no other
+// OpenMP: each of the pool's threads has its own engine, stream and primitives, and sets OpenMP to start no other
 // threads.
 #include <dnnl.hpp>
 
@@ -101,7 +101,7 @@ class Worker {
   }
 
  private:
-  // Parts of a product have its strides but not its columns, so strides are in the key. The key also says who finishes:
+  // Parts of a product have its strides but not its columns, so strides are in the key. The key also has who finishes:
   // this decides the result's type, and it depends on alpha, which Product::Key does not contain.
   using Key = std::tuple<Product::Key, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 

@@ -17,10 +17,11 @@ namespace lockstep::kernels {
 namespace {
 
 TEST(Gemm, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : gemm_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : gemm_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
-std::string errors_of(const KernelCase& one, std::string_view implementation, const std::vector<ThreadPool*>& pools) {
+std::string errors_of(const KernelCase& kernel_case, std::string_view implementation,
+                      const std::vector<ThreadPool*>& pools) {
   const auto device = core::make_cpu_device();
   std::vector<Context> contexts;
   for (ThreadPool* pool : pools) {
@@ -30,8 +31,9 @@ std::string errors_of(const KernelCase& one, std::string_view implementation, co
   std::vector<CaseRunner> runners;
   for (const Context& context : contexts) runners.push_back({*device, context});
   std::string text;
-  for (std::size_t i = 0; i < runners.size(); ++i) text += result_errors(one, 7 + i, runners[i], static_cast<int>(i));
-  return text + determinism_errors(one, 7, runners);
+  for (std::size_t i = 0; i < runners.size(); ++i)
+    text += result_errors(kernel_case, 7 + i, runners[i], static_cast<int>(i));
+  return text + determinism_errors(kernel_case, 7, runners);
 }
 
 // Tests each implementation separately: measurement would hide those that are slower.
@@ -40,11 +42,11 @@ TEST(Gemm, EveryImplementationIsRight) {
   ThreadPool pool2(2);
   ThreadPool pool3(3);
   for (const std::string& name : GemmChoice::of(pool1).names()) {
-    for (KernelCase one : gemm_test_cases()) {
-      const std::vector<std::string> able = gemm_implementations(one.dtype);
+    for (KernelCase kernel_case : gemm_test_cases()) {
+      const std::vector<std::string> able = gemm_implementations(kernel_case.dtype);
       if (std::find(able.begin(), able.end(), name) == able.end()) continue;
-      one.deterministic = name != "onednn";  // ours sum in one order for any number of threads
-      EXPECT_EQ(errors_of(one, name, {&pool1, &pool2, &pool3}), "") << name;
+      kernel_case.deterministic = name != "onednn";  // ours sum in one order for any number of threads
+      EXPECT_EQ(errors_of(kernel_case, name, {&pool1, &pool2, &pool3}), "") << name;
     }
   }
 }
@@ -55,9 +57,9 @@ TEST(Gemm, SumsThatGoThroughMemoryAreRight) {
   for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
     for (const GemmShape& shape : {GemmShape{3, 1100, 1060}, GemmShape{1100, 1060, 4}}) {
       const CaseFacts facts{.shape = "large", .dtype = dtype, .terms = {{"y", shape.inputs}}};
-      const KernelCase one = make_case(GemmForward{.shape = shape, .epilogue = Epilogue::bias}, facts);
-      EXPECT_EQ(errors_of(one, "own", {&pool}), "");
-      EXPECT_EQ(errors_of(one, "packed", {&pool}), "");
+      const KernelCase kernel_case = make_case(GemmForward{.shape = shape, .epilogue = Epilogue::bias}, facts);
+      EXPECT_EQ(errors_of(kernel_case, "own", {&pool}), "");
+      EXPECT_EQ(errors_of(kernel_case, "packed", {&pool}), "");
     }
   }
 }
@@ -139,7 +141,7 @@ double error_of(std::string_view implementation, const GemmShape& shape) {
   return std::sqrt(squares / static_cast<double>(elems(y)));
 }
 
-// On AMX, f32 is multiplied in parts: this must not cause errors larger than those of sums in f32.
+// On AMX, f32 is multiplied in parts: this must not cause larger errors than sums in f32 have.
 TEST(Gemm, PartsOfF32AreAsExactAsF32) {
   ThreadPool pool(1);
   const std::vector<std::string> names = GemmChoice::of(pool).names();

@@ -19,9 +19,9 @@ struct Assignment {
   std::int32_t* copies;  // all -1 on entry
 };
 
-// One block per expert. Each thread takes a run of copies, first choices before second ones: it counts those of its
-// expert, adds the counts of the threads before it, and then assigns rows to its own. Copies of the experts before this
-// one are counted in the same pass, so that no other kernel is needed.
+// One block per expert. Each thread takes a run of copies, first choices before second ones: it counts the copies of
+// its expert, adds the counts of the threads before it, and then assigns rows to its own. Copies of the experts before
+// this one are counted in the same pass, so that no other kernel is needed.
 __global__ void __launch_bounds__(kBlockThreads) assign_kernel(Assignment args) {
   __shared__ std::int32_t mine[kBlockThreads];
   __shared__ std::int32_t before[kBlockThreads];
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBlockThreads) assign_kernel(Assignment args) 
   mine[threadIdx.x] = own;
   before[threadIdx.x] = others;
   __syncthreads();
-  std::int32_t rank = 0;  // index of this thread's first copy among those of the expert
+  std::int32_t rank = 0;  // index of this thread's first copy among the expert's
   std::int32_t first = 0;
   std::int32_t count = 0;
   for (int t = 0; t < kBlockThreads; ++t) {

@@ -69,7 +69,7 @@ void run_typed(const Args& args, CudaContext& cuda) {
   queue_first_rows(args.shape, first_rows, cuda);
   for (std::size_t first = 0; first < args.shape.groups(); first += kMostGroups) {
     const GroupRange range{first, static_cast<int>(std::min<std::size_t>(kMostGroups, args.shape.groups() - first))};
-    // Wide tiles read less, but only if there are enough of them for all multiprocessors.
+    // Wide tiles read less, but only if there are enough for all multiprocessors.
     if (most_tiles<Wide>(args.shape, range) >= 2 * cuda.num_multiprocessors()) {
       launch_groups<Wide>(args, range, first_rows, cuda);
     } else {

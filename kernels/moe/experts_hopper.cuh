@@ -106,7 +106,7 @@ __device__ void transpose_words(Lane& lane, std::uint32_t (&words)[4]) {
 }
 
 // Finishes two adjacent sums; `other` has the elements of the bias or of the pre-activation that is read, and `before`
-// gets those of the pre-activation that is written.
+// gets the tiles of the pre-activation that is written.
 template <class T, class Lane>
 __device__ std::uint32_t finish_pair(Lane& /*lane*/, Finish finish, float first, float second, std::uint32_t other,
                                      std::uint32_t& before) {
@@ -166,9 +166,8 @@ __device__ void store_finished(Lane& lane, const float (&sums)[Tiles::kBlocks][4
   }
 }
 
-// Adds rows of sums to those of the group's gradient. Nobody else adds to this tile, so that runs repeat bit for bit.
-// The second-level cache adds, so that nobody waits for the old values; it flushes subnormal numbers to 0 (PTX ISA,
-// red).
+// Adds rows of sums to the group's gradient. Nobody else adds to this tile, so that runs repeat bit for bit. The
+// second-level cache adds, so that nobody waits for the old values; it flushes subnormal numbers to 0 (PTX ISA, red).
 template <class Tiles, class Lane, class Operands>
 __device__ void add_to_gradient(Lane& lane, const float (&sums)[Tiles::kBlocks][4], const Operands& operands,
                                 const TileRange& range, int row, int half) {
@@ -249,8 +248,7 @@ __device__ void multiply_stage(Lane& lane, float (&sums)[Tiles::kBlocks][4], con
   lane.commit_products();
 }
 
-// Computes a consumer's rows of a tile. The products of a stage are queued before those of the stage before are waited
-// for.
+// Computes a consumer's rows of a tile. The products of a stage are queued before the previous stage's are waited for.
 template <class Tiles, class Lane>
 __device__ void multiply_tile(Lane& lane, float (&sums)[Tiles::kBlocks][4], const GroupedShared<Tiles>& shared,
                               Ring<Tiles::kStages>& at, const TileRange& range, int group_row) {

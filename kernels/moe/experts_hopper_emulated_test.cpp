@@ -137,9 +137,9 @@ template <class Lane, class T, int kColumns, class Args>
 std::string errors_of(const Args& shape, std::uint64_t first_seed = 0) {
   const core::DType dtype = std::is_same_v<T, core::Float16> ? core::DType::f16 : core::DType::bf16;
   const Args args = shaped(shape, dtype);
-  KernelCase one = case_of(args, "emulated");
-  one.deterministic = true;
-  one.run = [args, seed = first_seed](std::span<void* const> memory, const Context& /*where*/) mutable {
+  KernelCase kernel_case = case_of(args, "emulated");
+  kernel_case.deterministic = true;
+  kernel_case.run = [args, seed = first_seed](std::span<void* const> memory, const Context& /*where*/) mutable {
     Args bound = args;
     std::size_t next = 0;
     Args::visit_operands(
@@ -151,15 +151,15 @@ std::string errors_of(const Args& shape, std::uint64_t first_seed = 0) {
   const Context context(pool);
   const CaseRunner runner{*device, context};
   try {
-    const std::string errors = result_errors(one, 1, runner);
-    return errors.empty() ? determinism_errors(one, 3, {runner}) : errors;
+    const std::string errors = result_errors(kernel_case, 1, runner);
+    return errors.empty() ? determinism_errors(kernel_case, 3, {runner}) : errors;
   } catch (const core::Error& error) {
     return error.what();
   }
 }
 
 // Groups that are empty (even all groups of a launch), end within a tile, fill one, or need several; inputs and outputs
-// that end within a tile and within a panel, on one side of it or the other.
+// that end within a tile and within a panel, on either side.
 const GroupedShape kRagged{{0, 130, 0, 0, 0, 0, 70, 1}, 72, 136};
 const GroupedShape kWide{{64, 129}, 136, 264};
 

@@ -75,7 +75,7 @@ __device__ int tiles_of_group(const GroupedSizes& sizes, int rows) {
          whole_tiles(sizes.columns, Tiles::kColumns);
 }
 
-// Returns the group of a tile, which is the last one whose first tile is not behind it. first_tile(group) returns the
+// Returns the group of a tile, which is the last one whose first tile is not after it. first_tile(group) returns the
 // number of tiles before the group.
 template <class FirstTile>
 __device__ int group_of_tile(int tile, int groups, const FirstTile& first_tile) {
@@ -146,54 +146,55 @@ inline HeadTensor matrix_of(const In& of, std::int64_t columns, int box_rows) {
 
 template <class Tiles, class Map>
 GroupedOperands<Map> sized_operands(const GroupedShape& shape, GroupRange range, const std::int32_t* first_rows) {
-  GroupedOperands<Map> made{};
+  GroupedOperands<Map> operands{};
   std::int64_t columns = shape.inputs;
   std::int64_t depth = shape.outputs;
   if (Tiles::kDirection == Direction::forward) std::swap(columns, depth);
-  made.sizes = {range.count, static_cast<int>(shape.outputs), static_cast<int>(columns), static_cast<int>(depth)};
-  made.first_rows = first_rows + range.first;
-  return made;
+  operands.sizes = {range.count, static_cast<int>(shape.outputs), static_cast<int>(columns), static_cast<int>(depth)};
+  operands.first_rows = first_rows + range.first;
+  return operands;
 }
 
 template <class Tiles, class Map, class MapOf>
 GroupedOperands<Map> operands_of_groups(const GroupedGemmForward& args, GroupRange range,
                                         const std::int32_t* first_rows, MapOf map_of) {
-  auto made = sized_operands<Tiles, Map>(args.shape, range, first_rows);
-  made.finish = product_of(GemmForward{.shape = {1, 1, 1}, .epilogue = args.epilogue}).c.finish;
-  made.a = map_of(matrix_of(args.x, args.shape.inputs, Tiles::kRows));
+  auto operands = sized_operands<Tiles, Map>(args.shape, range, first_rows);
+  operands.finish = product_of(GemmForward{.shape = {1, 1, 1}, .epilogue = args.epilogue}).c.finish;
+  operands.a = map_of(matrix_of(args.x, args.shape.inputs, Tiles::kRows));
   for (int g = 0; g < range.count; ++g) {
-    made.b[g] =
+    operands.b[g] =
         map_of(matrix_of(args.w[range.first + static_cast<std::size_t>(g)], args.shape.inputs, Tiles::kColumns));
-    if (args.epilogue != Epilogue::none) made.bias[g] = args.bias[range.first + static_cast<std::size_t>(g)].data;
+    if (args.epilogue != Epilogue::none) operands.bias[g] = args.bias[range.first + static_cast<std::size_t>(g)].data;
   }
-  made.c[0] = args.y.data;
-  made.pre_written = args.pre.data;
-  return made;
+  operands.c[0] = args.y.data;
+  operands.pre_written = args.pre.data;
+  return operands;
 }
 
 template <class Tiles, class Map, class MapOf>
 GroupedOperands<Map> operands_of_groups(const GroupedGemmInputGradient& args, GroupRange range,
                                         const std::int32_t* first_rows, MapOf map_of) {
-  auto made = sized_operands<Tiles, Map>(args.shape, range, first_rows);
-  made.finish = args.through_gelu ? Finish::times_gelu_slope : Finish::store;
-  made.a = map_of(matrix_of(args.dy, args.shape.outputs, Tiles::kRows));
+  auto operands = sized_operands<Tiles, Map>(args.shape, range, first_rows);
+  operands.finish = args.through_gelu ? Finish::times_gelu_slope : Finish::store;
+  operands.a = map_of(matrix_of(args.dy, args.shape.outputs, Tiles::kRows));
   for (int g = 0; g < range.count; ++g) {
-    made.b[g] = map_of(matrix_of(args.w[range.first + static_cast<std::size_t>(g)], args.shape.inputs, kStageDepth));
+    operands.b[g] =
+        map_of(matrix_of(args.w[range.first + static_cast<std::size_t>(g)], args.shape.inputs, kStageDepth));
   }
-  made.c[0] = args.dx.data;
-  made.pre_read = args.pre.data;
-  return made;
+  operands.c[0] = args.dx.data;
+  operands.pre_read = args.pre.data;
+  return operands;
 }
 
 template <class Tiles, class Map, class MapOf>
 GroupedOperands<Map> operands_of_groups(const GroupedGemmWeightGradient& args, GroupRange range,
                                         const std::int32_t* first_rows, MapOf map_of) {
-  auto made = sized_operands<Tiles, Map>(args.shape, range, first_rows);
-  made.finish = Finish::add;
-  made.a = map_of(matrix_of(args.dy, args.shape.outputs, kStageDepth));
-  made.b[0] = map_of(matrix_of(args.x, args.shape.inputs, kStageDepth));
-  for (int g = 0; g < range.count; ++g) made.c[g] = args.dw[range.first + static_cast<std::size_t>(g)].data;
-  return made;
+  auto operands = sized_operands<Tiles, Map>(args.shape, range, first_rows);
+  operands.finish = Finish::add;
+  operands.a = map_of(matrix_of(args.dy, args.shape.outputs, kStageDepth));
+  operands.b[0] = map_of(matrix_of(args.x, args.shape.inputs, kStageDepth));
+  for (int g = 0; g < range.count; ++g) operands.c[g] = args.dw[range.first + static_cast<std::size_t>(g)].data;
+  return operands;
 }
 
 }  // namespace lockstep::kernels

@@ -2,7 +2,7 @@
 // through layer g. Groups may differ in length (ragged: dropless experts) or not (a fixed capacity), and may be empty.
 // Lengths are on the host, as in the libraries that frameworks use (github.com/tgale96/grouped_gemm). The products are
 // gemm.h's: on the CPU, threads split all groups by their work; on CUDA, the groups follow each other in the stream,
-// unless one kernel for all of them is chosen (experts_hopper.cuh).
+// unless one kernel for all groups is chosen (experts_hopper.cuh).
 #pragma once
 
 #include <array>

@@ -318,7 +318,7 @@ void reference(const GroupedGemmWeightGradient& args, ReferenceData<S>& data) {
       });
 }
 
-// Choices that are no experts, for logits of which some or all are not numbers, as those of a model that has diverged.
+// Choices that are no experts, for logits some or all of which are not numbers, as in a model that has diverged.
 inline std::int64_t choices_outside_of_experts(const RouterShape& shape, const Context& where) {
   const auto count = static_cast<std::size_t>(shape.tokens * shape.experts);
   std::vector<float> logits(count, std::nanf(""));

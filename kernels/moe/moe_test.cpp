@@ -14,7 +14,7 @@ namespace {
 
 TEST(Moe, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : moe_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : moe_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

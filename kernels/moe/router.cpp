@@ -147,7 +147,7 @@ void forward(const RouterForward& args, std::span<float> memory, std::int64_t be
   });
 }
 
-// Adds the gradients of the chosen scores, computed from those of the gates, to the gradients already there.
+// Adds the gradients of the chosen scores, computed from the gates' gradients, to the gradients already there.
 void add_gradients_of_scores(const RouterBackward& args, const Row& row, std::int64_t token, float* slopes) {
   const RouterShape& shape = args.shape;
   const std::span choices(args.choices.as<std::int32_t>() + token * shape.top_k, static_cast<std::size_t>(shape.top_k));

@@ -6,8 +6,8 @@
 // which experts are chosen, but not the gates (Wang et al. 2024, arXiv:2408.15664). Of equal scores the expert with the
 // lower number comes first; scores that are not numbers come last, and choices are experts even then. Deterministic.
 //
-// Node-limited routing: experts lie in `groups` of neighbours, say those of one node, and a token's experts come from
-// the `limit` groups with the largest scores; a group's score is the sum of its top_k / limit largest expert scores,
+// Node-limited routing: experts lie in `groups` of neighbours, such as one node's, and a token's experts come from the
+// `limit` groups with the largest scores; a group's score is the sum of its top_k / limit largest expert scores,
 // including the bias (DeepSeek-V3, section 2.1.2).
 //
 // Auxiliary losses of the softmax, for T tokens and E experts:

@@ -203,8 +203,8 @@ HWY_EXPORT(sum_elems);
 HWY_EXPORT(backward);
 HWY_EXPORT(finish);
 
-// At least 64 rows per block, so that a block's sums are small beside its rows; at most 64 blocks, so that adding them
-// up is cheap, too.
+// At least 64 rows per block, so that a block's sums are small compared with its rows; at most 64 blocks, so that
+// adding them up is cheap, too.
 std::int64_t rows_of_block(std::int64_t rows) {
   constexpr std::int64_t kLeastRows = 64;
   constexpr std::int64_t kMostBlocks = 64;

@@ -112,7 +112,7 @@ struct BlockTeam {
 };
 
 // The rows that a team prefetches into shared memory. Each thread copies the packs that it will read itself, so that it
-// needs no barrier and waits for its own copies only. A row's operands lie behind each other: dy, x, and dsum if given.
+// needs no barrier and waits for its own copies only. A row's operands lie in this order: dy, x, and dsum if given.
 template <class T, int kItems, class Team>
 struct RowsAhead {
   static constexpr int kPacks = Team::kItems / kItems;

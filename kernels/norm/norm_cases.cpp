@@ -16,7 +16,7 @@ struct MatrixShape {
   std::int64_t columns;
 };
 
-// Sets the backward's mean and rstd to those of its x.
+// Sets the backward's mean and rstd to its x's.
 void derive_moments(const NormBackward& args, ReferenceData<double>& data) {
   const auto columns = static_cast<std::size_t>(args.columns);
   for (std::size_t r = 0; r < static_cast<std::size_t>(args.rows); ++r) {
@@ -64,21 +64,15 @@ KernelCase case_of(const NormBackward& args, std::string shape) {
 }
 
 std::vector<KernelCase> norm_test_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kActivationDTypes) {
-    for (const MatrixShape& matrix : kTestShapes) {
-      add(cases, matrix, "", dtype);
-    }
-  }
-  return cases;
+  return cases_of(kActivationDTypes, kTestShapes, [](std::vector<KernelCase>& cases, const auto& matrix, auto dtype) {
+    add(cases, matrix, "", dtype);
+  });
 }
 
 std::vector<KernelCase> norm_bench_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kBenchDTypes) {
-    for (const Tokens& tokens : kBenchTokens) add(cases, {tokens.rows(), tokens.channels}, tokens.name(), dtype);
-  }
-  return cases;
+  return cases_of(kBenchDTypes, kBenchTokens, [](std::vector<KernelCase>& cases, const Tokens& tokens, auto dtype) {
+    add(cases, {tokens.rows(), tokens.channels}, tokens.name(), dtype);
+  });
 }
 
 }  // namespace lockstep::kernels

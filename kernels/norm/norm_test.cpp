@@ -44,7 +44,7 @@ LayerNormed layer_norm_of(const std::vector<float>& x) {
 
 TEST(Norm, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : norm_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : norm_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

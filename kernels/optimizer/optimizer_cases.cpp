@@ -20,20 +20,20 @@ const Draw kClip{.kind = Draw::Kind::positive, .scale = 1};
 KernelCase scheduled_case(DType dtype) {
   const OptimizerStep args{
       .count = 1031, .narrow_weights = dtype != DType::f32, .scheduled = true, .numbers = {.decay = 0.1F}};
-  KernelCase one = case_of(shaped(args, dtype), "N1031_scheduled");
-  one.derive = [args](ReferenceData<double>& data) {
+  KernelCase kernel_case = case_of(shaped(args, dtype), "N1031_scheduled");
+  kernel_case.derive = [args](ReferenceData<double>& data) {
     const auto schedule = optimizer_schedule(args.kind, {.rate = 0.0625F}, 7);
     std::copy(schedule.begin(), schedule.end(), data["schedule"].begin());
   };
-  return one;
+  return kernel_case;
 }
 
 // The norm was infinite or NaN: nothing changes.
 KernelCase skipped_case(OptimizerKind kind, double clip) {
-  KernelCase one = make_case(OptimizerStep{.count = 131, .kind = kind},
-                             {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
-  one.derive = [clip](ReferenceData<double>& data) { data["clip"][0] = clip; };
-  return one;
+  KernelCase kernel_case = make_case(OptimizerStep{.count = 131, .kind = kind},
+                                     {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
+  kernel_case.derive = [clip](ReferenceData<double>& data) { data["clip"][0] = clip; };
+  return kernel_case;
 }
 
 void add_of_length(std::vector<KernelCase>& cases, std::int64_t count, DType dtype, const std::string& shape) {
@@ -76,7 +76,7 @@ std::vector<KernelCase> optimizer_test_cases() {
                                .numbers = {.rate = 0.1F},
                                .step = step,
                                .grad_scale = 0.125F};
-      // Weights of zero show the size of the step itself, which is far below that of usual weights.
+      // Weights of zero show the size of the step itself, which is far below the size of usual weights.
       cases.push_back(case_of(shaped(args, dtype), fmt::format("N1031_step{}", step), {.kind = Draw::Kind::zero}));
     }
     cases.push_back(scheduled_case(dtype));

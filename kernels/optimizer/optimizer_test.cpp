@@ -16,14 +16,14 @@ namespace {
 using core::DType;
 
 TEST(Optimizer, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : optimizer_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : optimizer_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
 TEST(Optimizer, CasesHoldOnEachInstructionSet) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : optimizer_test_cases()) {
-      if (one.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : optimizer_test_cases()) {
+      if (kernel_case.operands[0].elems >= 2000) continue;
+      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
     }
   });
 }
@@ -37,7 +37,7 @@ InOut in_out(std::vector<float>& values) {
 }
 
 // One parameter, so that everything can be computed by hand.
-struct One {
+struct OneParameter {
   std::vector<float> grad{0.5F};
   std::vector<float> clip{1};
   std::vector<float> w{1};
@@ -57,41 +57,41 @@ struct One {
 };
 
 TEST(AdamW, TheFirstStepGoesByTheRate) {
-  One one;
-  one.step({.count = 1, .numbers = {.rate = 0.25F, .epsilon = 0}});
-  EXPECT_NEAR(one.w[0], 0.75, 1e-6);
-  EXPECT_NEAR(one.m[0], 0.05, 1e-7);
-  EXPECT_NEAR(one.v[0], 0.00025, 1e-8);
+  OneParameter parameter;
+  parameter.step({.count = 1, .numbers = {.rate = 0.25F, .epsilon = 0}});
+  EXPECT_NEAR(parameter.w[0], 0.75, 1e-6);
+  EXPECT_NEAR(parameter.m[0], 0.05, 1e-7);
+  EXPECT_NEAR(parameter.v[0], 0.00025, 1e-8);
 }
 
 TEST(AdamW, ClipAndScaleMultiplyGradientsOnly) {
-  One one;
-  one.clip[0] = 0.5F;
-  one.step({.count = 1, .numbers = {.rate = 0}, .grad_scale = 0.25F});
-  EXPECT_NEAR(one.m[0], 0.00625, 1e-8);
-  EXPECT_EQ(one.w[0], 1);
+  OneParameter parameter;
+  parameter.clip[0] = 0.5F;
+  parameter.step({.count = 1, .numbers = {.rate = 0}, .grad_scale = 0.25F});
+  EXPECT_NEAR(parameter.m[0], 0.00625, 1e-8);
+  EXPECT_EQ(parameter.w[0], 1);
 }
 
 TEST(AdamW, DecayIsNotPartOfTheGradient) {
-  One one;
-  one.grad[0] = 0;
-  one.step({.count = 1, .numbers = {.rate = 0.5F, .decay = 0.5F}});
-  EXPECT_EQ(one.w[0], 0.75F);
-  EXPECT_EQ(one.m[0], 0);
+  OneParameter parameter;
+  parameter.grad[0] = 0;
+  parameter.step({.count = 1, .numbers = {.rate = 0.5F, .decay = 0.5F}});
+  EXPECT_EQ(parameter.w[0], 0.75F);
+  EXPECT_EQ(parameter.m[0], 0);
 }
 
 TEST(AdamW, AThousandStepsGoWithTheStepsInF64) {
-  One one;
+  OneParameter parameter;
   double w = 1;
   double m = 0;
   double v = 0;
   const OptimizerStep args{.count = 1, .numbers = {.decay = 0.01F}};
   for (std::int64_t step = 1; step <= 1000; ++step) {
-    one.grad[0] = static_cast<float>(std::sin(static_cast<double>(step)));
+    parameter.grad[0] = static_cast<float>(std::sin(static_cast<double>(step)));
     OptimizerStep now = args;
     now.step = step;
-    one.step(now);
-    const double g = static_cast<double>(one.grad[0]);
+    parameter.step(now);
+    const double g = static_cast<double>(parameter.grad[0]);
     const double b1 = args.numbers.beta1;
     const double b2 = args.numbers.beta2;
     m = b1 * m + (1 - b1) * g;
@@ -100,34 +100,34 @@ TEST(AdamW, AThousandStepsGoWithTheStepsInF64) {
     const double v_hat = v / (1 - std::pow(b2, static_cast<double>(step)));
     w -= args.numbers.rate * (m_hat / (std::sqrt(v_hat) + args.numbers.epsilon) + args.numbers.decay * w);
   }
-  EXPECT_NEAR(one.w[0], w, 1000 * 0x1p-24);
+  EXPECT_NEAR(parameter.w[0], w, 1000 * 0x1p-24);
 }
 
 TEST(AdamW, BadGradientsShow) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
-    One one;
-    one.grad[0] = bad;
-    one.step({.count = 1});
-    EXPECT_TRUE(std::isnan(one.w[0])) << bad;
+    OneParameter parameter;
+    parameter.grad[0] = bad;
+    parameter.step({.count = 1});
+    EXPECT_TRUE(std::isnan(parameter.w[0])) << bad;
   }
 }
 
 // The clip of a norm that is not finite (ClipFactor): the gradients are irrelevant.
 TEST(AdamW, AClipThatIsNoPositiveNumberChangesNothing) {
   for (float clip : {0.0F, -1.0F, NAN}) {
-    One one;
-    one.clip[0] = clip;
-    one.grad[0] = NAN;
-    one.step({.count = 1, .numbers = {.decay = 0.5F}});
-    EXPECT_EQ(one.w[0], 1);
-    EXPECT_EQ(one.m[0], 0);
-    EXPECT_EQ(one.v[0], 0);
+    OneParameter parameter;
+    parameter.clip[0] = clip;
+    parameter.grad[0] = NAN;
+    parameter.step({.count = 1, .numbers = {.decay = 0.5F}});
+    EXPECT_EQ(parameter.w[0], 1);
+    EXPECT_EQ(parameter.m[0], 0);
+    EXPECT_EQ(parameter.v[0], 0);
   }
 }
 
 TEST(AdamW, AScheduleIsReadInPlaceOfRateAndStep) {
-  One by_numbers;
-  One by_schedule;
+  OneParameter by_numbers;
+  OneParameter by_schedule;
   for (std::int64_t step = 1; step <= 5; ++step) {
     OptimizerStep args{
         .count = 1, .numbers = {.rate = 0.0625F / static_cast<float>(step), .decay = 0.1F}, .step = step};

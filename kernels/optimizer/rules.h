@@ -23,8 +23,8 @@ enum class OptimizerKind : std::uint8_t { sgd, momentum, rmsprop, adam, adamw };
 inline constexpr std::array kOptimizerKinds{OptimizerKind::sgd, OptimizerKind::momentum, OptimizerKind::rmsprop,
                                             OptimizerKind::adam, OptimizerKind::adamw};
 
-// The numbers of a rule; unused ones are ignored. The defaults are those of torch.optim.Adam. In f64, because in f32
-// 1 - 0.99 would be wrong by 1e-6 of itself, and so would RMSprop's moment.
+// The numbers of a rule; unused ones are ignored. The defaults are torch.optim.Adam's. In f64, because in f32 1 - 0.99
+// would be wrong by 1e-6 of itself, and so would RMSprop's moment.
 struct OptimizerNumbers {
   double rate = 1e-3;
   double beta1 = 0.9;    // factor of the first moment; PyTorch's momentum
@@ -45,8 +45,8 @@ struct OptimizerRule {
   constexpr int states() const { return (first_moment ? 1 : 0) + (second_moment ? 1 : 0); }  // per parameter, f32
 };
 
-// Usual numbers: those of torch.optim, except that Adam's betas are (0.9, 0.95) and AdamW decays by 0.1, as in GPT-3
-// (Brown et al. 2020, arXiv:2005.14165, appendix B); of SGD's momentum PyTorch has no default but 0.
+// Usual numbers: torch.optim's, except that Adam's betas are (0.9, 0.95) and AdamW decays by 0.1, as in GPT-3 (Brown et
+// al. 2020, arXiv:2005.14165, appendix B); of SGD's momentum PyTorch has no default but 0.
 inline constexpr std::array kOptimizers{
     OptimizerRule{.name = "sgd", .flops = 5},
     OptimizerRule{.name = "momentum", .first_moment = true, .flops = 7},

@@ -281,7 +281,7 @@ HWY_INLINE void for_blocks(std::size_t count, std::size_t block, const Work& wor
   for (std::size_t i = 0; i < count; i += block) work(i, count - i < block ? count - i : block, i / block);
 }
 
-// The maxima of a few blocks are found before the first of them is encoded, so that nothing waits for a maximum across
+// The maxima of a few blocks are found before the first block is encoded, so that nothing waits for a maximum across
 // lanes and the division by it. Codes are written with ordinary stores, because more is read than written: see run_cpu
 // of a Cast.
 template <class Code, class Args>

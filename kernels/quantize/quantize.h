@@ -27,7 +27,7 @@ struct CodesOf {
   static_assert(kBits == 8 || kBits == 4);
   static constexpr float kLargest = kBits == 8 ? 127.0F : 7.0F;
   static constexpr core::DType kDType = kBits == 8 ? core::DType::i8 : core::DType::u8;
-  static constexpr std::int64_t kCodesPerByte = 8 / kBits;  // block sizes must be multiples of it
+  static constexpr std::int64_t kCodesPerByte = 8 / kBits;  // block sizes must be its multiples
   // Blocks with a smaller largest |x| count as zeros: their scale would be subnormal, or 127 / largest infinite.
   static constexpr float kSmallestLargest = kLargest * 0x1p-126F;
 

@@ -16,14 +16,14 @@ namespace {
 using core::DType;
 
 TEST(Quantize, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : quantize_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : quantize_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
 TEST(Quantize, CasesHoldOnEachInstructionSet) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : quantize_test_cases()) {
-      if (one.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : quantize_test_cases()) {
+      if (kernel_case.operands[0].elems >= 2000) continue;
+      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
     }
   });
 }

@@ -16,14 +16,14 @@ using core::DType;
 using core::ReduceOp;
 
 TEST(Reduction, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : reduction_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  for (const KernelCase& kernel_case : reduction_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
 }
 
 TEST(Reduction, CasesHoldOnEachInstructionSet) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : reduction_test_cases()) {
-      if (one.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : reduction_test_cases()) {
+      if (kernel_case.operands[0].elems >= 2000) continue;
+      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
     }
   });
 }

@@ -120,7 +120,7 @@ HWY_INLINE Pair kept(Pair value, const std::uint32_t* words, const Rule& rule) {
   return {hn::IfThenZeroElse(drop_a, hn::Mul(value.a, scale)), hn::IfThenZeroElse(drop_b, hn::Mul(value.b, scale))};
 }
 
-// `words` are those of the pairs from x on. y may be x. A BFloat16 NaN has a zero lower half, and keeps it.
+// `words` has the pairs from x on. y may be x. A BFloat16 NaN has a zero lower half, and keeps it.
 template <class T>
 HWY_INLINE void drop(const T* x, const std::uint32_t* words, const Rule& rule, std::size_t count, T* y) {
   const std::size_t step = pair_elems();

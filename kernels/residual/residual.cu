@@ -1,4 +1,5 @@
 #include "kernels/base/cuda_loops.cuh"
+#include "kernels/base/cuda_of_two.cuh"
 #include "kernels/residual/residual.h"
 
 namespace lockstep::kernels {
@@ -96,38 +97,15 @@ void run_cuda(const Dropout& args, CudaContext& cuda) {
 
 namespace {
 
-template <class T>
-struct Add {
-  const T* a;
-  const T* b;
-  T* y;
-
-  template <int kItems>
-  struct Inputs {
-    Pack<T, kItems> a;
-    Pack<T, kItems> b;
-  };
-  template <int kItems>
-  __device__ Inputs<kItems> load(std::int64_t first) const {
-    return {Pack<T, kItems>::load(a + first), Pack<T, kItems>::load(b + first)};
-  }
-  template <int kItems>
-  __device__ void store(std::int64_t first, const Inputs<kItems>& in) const {
-    Pack<T, kItems> out;
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) out.set(i, in.a[i] + in.b[i]);
-    out.store(y + first);
-  }
-};
+__device__ __forceinline__ float sum_of(float a, float b) {
+  return a + b;
+}
 
 }  // namespace
 
 void run_cuda(const ResidualAdd& args, CudaContext& cuda) {
   with_cuda_activation_type(args.a.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const int items = items_an_access(sizeof(T), 0, {args.a.data, args.b.data, args.y.data});
-    run_elementwise<sizeof(T)>(cuda, "residual_add", Add<T>{args.a.as<T>(), args.b.as<T>(), args.y.as<T>()}, args.count,
-                               items);
+    run_of_two<decltype(zero), sum_of>(cuda, "residual_add", args.a, args.b, args.y, args.count);
   });
 }
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr float kRate = 0.1F;
 
-// First elements at each position in a block of four, one of them where block numbers exceed 32 bits.
+// First elements at each position in a block of four, one where block numbers exceed 32 bits.
 constexpr std::uint64_t kFirstElements[] = {0, 1, 6, (std::uint64_t{1} << 34) - 5};
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST(Dropout, RatesOutsideOfZeroToOneAreRefused) {
 
 TEST(Residual, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : residual_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : residual_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

@@ -155,8 +155,8 @@ template <class T>
 HWY_INLINE void turn_neighbours(const T* x, T* y, std::size_t half, const RotaryMemory& memory) {
   for_pairs<T>(2 * half, [&](std::size_t i, auto part) HWY_ATTR {
     const Pair split = even_and_odd<T>(part.load(x + i));
-    const Turned made = turned(split.a, split.b, load(memory.cosines + i / 2), load(memory.sines + i / 2));
-    part.store(in_order<T>({made.a, made.b}), y + i);
+    const Turned pair = turned(split.a, split.b, load(memory.cosines + i / 2), load(memory.sines + i / 2));
+    part.store(in_order<T>({pair.a, pair.b}), y + i);
   });
 }
 

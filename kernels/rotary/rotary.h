@@ -44,7 +44,7 @@ struct Rotary {
   RotaryPairs pairs = RotaryPairs::halves;
   std::int64_t rows;    // tokens, sequence after sequence
   std::int64_t length;  // length of a sequence here: row r has position first_position + r % length
-  std::int64_t heads;   // heads of queries, followed by those of keys
+  std::int64_t heads;   // heads of queries, followed by heads of keys
   std::int64_t head_columns;
   std::int64_t stride = 0;          // elements from row to row; 0: heads * head_columns
   std::int64_t first_position = 0;  // position at which this rank's part of a sequence begins

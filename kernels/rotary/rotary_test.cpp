@@ -17,7 +17,7 @@ namespace {
 
 TEST(Rotary, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : rotary_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : rotary_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

@@ -22,7 +22,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Relative error allowed for the exponential, so that it vanishes beside the rounding of a result.
+// Relative error allowed for the exponential, so that it is far below the rounding of a result.
 template <class T>
 constexpr int kExpDegree = std::is_same_v<T, float>           ? 5
                            : std::is_same_v<T, core::Float16> ? 4

@@ -43,19 +43,11 @@ constexpr std::array kBenchRows{MatrixShape{4096, 128}, MatrixShape{3072, 64}, M
 }  // namespace
 
 std::vector<KernelCase> softmax_test_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kActivationDTypes) {
-    for (const MatrixShape& shape : kTestRows) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kActivationDTypes, kTestRows, add);
 }
 
 std::vector<KernelCase> softmax_bench_cases() {
-  std::vector<KernelCase> cases;
-  for (core::DType dtype : kBenchDTypes) {
-    for (const MatrixShape& shape : kBenchRows) add(cases, shape, dtype);
-  }
-  return cases;
+  return cases_of(kBenchDTypes, kBenchRows, add);
 }
 
 }  // namespace lockstep::kernels

@@ -32,7 +32,7 @@ std::vector<float> softmax_of(const std::vector<float>& x) {
 
 TEST(Softmax, CasesHoldOnTheCpu) {
   on_each_target([](const std::string& target) {
-    for (const KernelCase& one : softmax_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+    for (const KernelCase& kernel_case : softmax_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
   });
 }
 

@@ -100,78 +100,103 @@ namespace {
 
 constexpr std::int64_t kPieceElems = 8192;  // over all ranks, fits a core's cache; whole blocks
 
-}  // namespace
+// Messages of all ranks in order: codes, then scales.
+class CodeMessages {
+ public:
+  CodeMessages(CompressionWay way, const Shares& shares, int ranks, Memory& memory, const Context& where)
+      : format_(format_of(way)),
+        shares_(shares),
+        where_(where),
+        messages_(memory.make_zeroed(MemoryKind::buffers, DType::i8, shares_.message_bytes() * ranks)),
+        piece_(memory.make(MemoryKind::buffers, DType::f32, std::min(shares_.share, kPieceElems))) {}
 
-CodeMessages::CodeMessages(CompressionWay way, const Shares& shares, int ranks, Memory& memory,
-                           const kernels::Context& where)
-    : format_(format_of(way)),
-      shares_(shares),
-      where_(where),
-      messages_(memory.make_zeroed(MemoryKind::buffers, DType::i8, shares_.message_bytes() * ranks)),
-      piece_(memory.make(MemoryKind::buffers, DType::f32, std::min(shares_.share, kPieceElems))) {}
+  void* message(int rank) const { return messages_.as<std::byte>() + shares_.message_bytes() * rank; }
+  void* data() const { return messages_.data(); }
 
-void* CodeMessages::message(int rank) const {
-  return messages_.as<std::byte>() + shares_.message_bytes() * rank;
-}
-
-void CodeMessages::encode(int rank, const kernels::In& x) const {
-  if (x.elems == 0) return;
-  auto* const codes = static_cast<std::byte*>(message(rank));
-  format_.encode(x, codes, codes + shares_.shape.scales_at(shares_.share), where_);
-}
-
-void CodeMessages::decode(int rank, std::int64_t begin, const kernels::Out& y) const {
-  if (y.elems == 0) return;
-  const auto* const codes = static_cast<const std::byte*>(message(rank));
-  const std::byte* const scales = codes + shares_.shape.scales_at(shares_.share) +
-                                  sizeof(float) * static_cast<std::size_t>(shares_.shape.blocks(begin));
-  format_.decode(codes + shares_.shape.code_bytes(begin), scales, y, where_);
-}
-
-void CodeMessages::take_off(int rank, std::int64_t begin, std::int64_t elems, ErrorFeedback& owed) const {
-  for (std::int64_t at = 0; at < elems; at += kPieceElems) {
-    const std::int64_t count = std::min(kPieceElems, elems - at);
-    decode(rank, at, piece_.out(0, count));
-    owed.take_off(begin + at, piece_.in(0, count));
+  // x: the used elements of a rank's share.
+  void encode(int rank, const In& x) const {
+    if (x.elems == 0) return;
+    auto* const codes = static_cast<std::byte*>(message(rank));
+    format_.encode(x, codes, codes + shares_.shape.scales_at(shares_.share), where_);
   }
-}
-
-CodeExchange::CodeExchange(const GradientReduction& reduction, const Shares& shares,
-                           std::unique_ptr<collectives::Collective> exchange, Memory& memory,
-                           const kernels::Context& where)
-    : num_ranks_(reduction.num_ranks),
-      average_over_(reduction.op == core::ReduceOp::avg ? reduction.num_ranks : 0),
-      exchange_(std::move(exchange)),
-      where_(where),
-      shares_(shares),
-      sent_(reduction.compression.way, shares, num_ranks_, memory, where),
-      received_(reduction.compression.way, shares, num_ranks_, memory, where),
-      pieces_(memory.make(MemoryKind::buffers, DType::f32, kPieceElems * num_ranks_)) {
-  if (reduction.compression.feedback) owed_.emplace(shares_.elems, *reduction.state, memory, where);
-}
-
-void CodeExchange::run(const kernels::In& input, const kernels::Out& sum) {
-  if (owed_) owed_->add(input);
-  const kernels::In x = owed_ ? owed_->owed().in() : input;
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    const std::int64_t begin = shares_.begin(rank);
-    sent_.encode(rank, {x.as<float>() + begin, DType::f32, shares_.used(rank)});
-    if (owed_) sent_.take_off(rank, begin, shares_.used(rank), *owed_);
+  // Decodes elements of a rank's share from `begin` on, which is the start of a block.
+  void decode(int rank, std::int64_t begin, const Out& y) const {
+    if (y.elems == 0) return;
+    const auto* const codes = static_cast<const std::byte*>(message(rank));
+    const std::byte* const scales = codes + shares_.shape.scales_at(shares_.share) +
+                                    sizeof(float) * static_cast<std::size_t>(shares_.shape.blocks(begin));
+    format_.decode(codes + shares_.shape.code_bytes(begin), scales, y, where_);
   }
-  exchange_->run(sent_.data(), received_.data());
-  for (std::int64_t begin = 0; begin < sum.elems; begin += kPieceElems) {
-    const std::int64_t count = std::min(kPieceElems, sum.elems - begin);
-    kernels::Reduction add{count, num_ranks_, DType::f32, core::ReduceOp::sum, average_over_};
-    for (int rank = 0; rank < num_ranks_; ++rank) {
-      received_.decode(rank, begin, pieces_.out(kPieceElems * rank, count));
-      add.sources.push_back(pieces_.in(kPieceElems * rank, count));
+  // Subtracts a rank's message, whose first element is at `begin`, from the pending error.
+  void take_off(int rank, std::int64_t begin, std::int64_t elems, ErrorFeedback& owed) const {
+    for (std::int64_t at = 0; at < elems; at += kPieceElems) {
+      const std::int64_t count = std::min(kPieceElems, elems - at);
+      decode(rank, at, piece_.out(0, count));
+      owed.take_off(begin + at, piece_.in(0, count));
     }
-    add.destination = {sum.as<float>() + begin, DType::f32, count};
-    kernels::run(add, where_);
   }
-}
 
-namespace {
+ private:
+  const CodeFormat& format_;
+  const Shares shares_;
+  const Context where_;
+  const Tensor messages_;
+  const Tensor piece_;
+};
+
+// The first half of sums of codes, and all of a reduce-scatter: each rank sends every other rank its share of the
+// elements as codes (all-to-all) and sums the received codes of its own share in f32, in rank order. With one hop this
+// is ZeRO++'s qgZ: Wang et al. 2023, arXiv:2306.10209, section 3.3.
+class CodeExchange {
+ public:
+  CodeExchange(const GradientReduction& reduction, const Shares& shares,
+               std::unique_ptr<collectives::Collective> exchange, Memory& memory, const Context& where)
+      : num_ranks_(reduction.num_ranks),
+        average_over_(reduction.op == core::ReduceOp::avg ? reduction.num_ranks : 0),
+        exchange_(std::move(exchange)),
+        where_(where),
+        shares_(shares),
+        sent_(reduction.compression.way, shares, num_ranks_, memory, where),
+        received_(reduction.compression.way, shares, num_ranks_, memory, where),
+        pieces_(memory.make(MemoryKind::buffers, DType::f32, kPieceElems * num_ranks_)) {
+    if (reduction.compression.feedback) owed_.emplace(shares_.elems, *reduction.state, memory, where);
+  }
+
+  // Computes the sum, or average, of all ranks' inputs in this rank's share: `sum` [used elements].
+  void run(const In& input, const Out& sum) {
+    if (owed_) owed_->add(input);
+    const In x = owed_ ? owed_->owed().in() : input;
+    for (int rank = 0; rank < num_ranks_; ++rank) {
+      const std::int64_t begin = shares_.begin(rank);
+      sent_.encode(rank, {x.as<float>() + begin, DType::f32, shares_.used(rank)});
+      if (owed_) sent_.take_off(rank, begin, shares_.used(rank), *owed_);
+    }
+    exchange_->run(sent_.data(), received_.data());
+    for (std::int64_t begin = 0; begin < sum.elems; begin += kPieceElems) {
+      const std::int64_t count = std::min(kPieceElems, sum.elems - begin);
+      kernels::Reduction add{count, num_ranks_, DType::f32, core::ReduceOp::sum, average_over_};
+      for (int rank = 0; rank < num_ranks_; ++rank) {
+        received_.decode(rank, begin, pieces_.out(kPieceElems * rank, count));
+        add.sources.push_back(pieces_.in(kPieceElems * rank, count));
+      }
+      add.destination = {sum.as<float>() + begin, DType::f32, count};
+      kernels::run(add, where_);
+    }
+  }
+  const Shares& shares() const { return shares_; }
+  const CodeMessages& sent() const { return sent_; }  // may be reused after run()
+
+ private:
+  const int num_ranks_;
+  const std::int64_t average_over_;                          // 0: no averaging
+  const std::unique_ptr<collectives::Collective> exchange_;  // all-to-all of messages
+  const Context where_;
+  const Shares shares_;
+  const CodeMessages sent_;
+  const CodeMessages received_;
+  const Tensor pieces_;  // [rank][kPieceElems]
+  std::optional<ErrorFeedback> owed_;
+};
 
 // After the exchange each rank encodes the sum of its share and sends it to all (all-gather): two roundings regardless
 // of the number of ranks, and codes are never added. For `sign` this is the compressed all-reduce of 1-bit Adam, with
@@ -322,16 +347,17 @@ backends::Prepared prepare_reduce_scatter(const GradientReduction& reduction, co
                                           Memory& memory, const kernels::Context& where) {
   const Shares shares =
       Shares::even(workload::code_shape(reduction.compression.way), reduction.elems, reduction.num_ranks);
-  backends::Prepared made = prepare(of_messages(collectives::Kind::all_to_all, shares), "auto");
-  made.algorithm += "+" + std::string(format_of(reduction.compression.way).name);
-  made.collective = std::make_unique<CodesReduceScatter>(reduction, shares, std::move(made.collective), memory, where);
-  made.plan.reset();
-  return made;
+  backends::Prepared prepared = prepare(of_messages(collectives::Kind::all_to_all, shares), "auto");
+  prepared.algorithm += "+" + std::string(format_of(reduction.compression.way).name);
+  prepared.collective =
+      std::make_unique<CodesReduceScatter>(reduction, shares, std::move(prepared.collective), memory, where);
+  prepared.plan.reset();
+  return prepared;
 }
 
 backends::Prepared prepare_two_hop_scatter(const GradientReduction& reduction, const TwoHopCollectives& places,
                                            Memory& memory, const kernels::Context& where) {
-  backends::Prepared made;
+  backends::Prepared prepared;
   const auto exchange_of = [&](std::int64_t elems, int ranks, int rank, const PrepareCollective& prepare) {
     GradientReduction hop = reduction;
     hop.elems = elems;
@@ -339,27 +365,27 @@ backends::Prepared prepare_two_hop_scatter(const GradientReduction& reduction, c
     hop.rank = rank;
     const Shares shares = Shares::even(workload::code_shape(hop.compression.way), elems, ranks);
     backends::Prepared exchange = prepare(of_messages(collectives::Kind::all_to_all, shares), "auto");
-    made.algorithm += exchange.algorithm + "+";
-    made.executor = exchange.executor;
+    prepared.algorithm += exchange.algorithm + "+";
+    prepared.executor = exchange.executor;
     return std::make_unique<CodeExchange>(hop, shares, std::move(exchange.collective), memory, where);
   };
   const int near = places.near_ranks;
   auto first = exchange_of(reduction.elems, near, reduction.rank % near, places.near);
   auto second = exchange_of(reduction.elems / near, reduction.num_ranks / near, reduction.rank / near, places.far);
-  made.algorithm += std::string(format_of(reduction.compression.way).name);
-  made.collective = std::make_unique<TwoHopScatter>(reduction, std::move(first), std::move(second), memory, where);
-  return made;
+  prepared.algorithm += std::string(format_of(reduction.compression.way).name);
+  prepared.collective = std::make_unique<TwoHopScatter>(reduction, std::move(first), std::move(second), memory, where);
+  return prepared;
 }
 
 backends::Prepared prepare_weight_gather(const WeightGather& wanted, const PrepareCollective& prepare, Memory& memory,
                                          const kernels::Context& where) {
   const Shares shares =
       Shares::even(workload::code_shape(wanted.way), wanted.elems * wanted.num_ranks, wanted.num_ranks);
-  backends::Prepared made = prepare(of_messages(collectives::Kind::all_gather, shares), "auto");
-  made.algorithm += "+" + std::string(format_of(wanted.way).name);
-  made.collective = std::make_unique<CodesAllGather>(wanted, shares, std::move(made.collective), memory, where);
-  made.plan.reset();
-  return made;
+  backends::Prepared prepared = prepare(of_messages(collectives::Kind::all_gather, shares), "auto");
+  prepared.algorithm += "+" + std::string(format_of(wanted.way).name);
+  prepared.collective = std::make_unique<CodesAllGather>(wanted, shares, std::move(prepared.collective), memory, where);
+  prepared.plan.reset();
+  return prepared;
 }
 
 }  // namespace lockstep::parallel

@@ -48,18 +48,6 @@ void ErrorFeedback::take_off(std::int64_t begin, const kernels::In& sent, float 
   }
 }
 
-namespace {
-
-backends::Prepared prepare_plain(const GradientReduction& reduction, const PrepareCollective& prepare) {
-  collectives::Operation operation;
-  operation.count = reduction.elems;
-  operation.op = reduction.op;
-  operation.in_place = reduction.in_place;
-  return prepare(operation, reduction.algorithm);
-}
-
-}  // namespace
-
 void CompressionState::keep(const kernels::InOut& elements) {
   if (kept_.size() < to_restore_.size()) {
     const std::vector<float>& values = to_restore_[kept_.size()];
@@ -70,30 +58,15 @@ void CompressionState::keep(const kernels::InOut& elements) {
   kept_.push_back(elements);
 }
 
-backends::Prepared prepare_reduction(const GradientReduction& reduction, const PrepareCollective& prepare,
-                                     Memory& memory, const kernels::Context& where) {
-  LOCKSTEP_CHECK(reduction.op == core::ReduceOp::sum || reduction.op == core::ReduceOp::avg, "gradients are added");
-  LOCKSTEP_CHECK(reduction.elems > 0, "nothing to reduce");
-  LOCKSTEP_CHECK(reduction.state != nullptr || !reduction.compression.remembers(), "a state for error feedback");
-  if (reduction.num_ranks == 1) return prepare_plain(reduction, prepare);  // sends nothing and loses nothing
-  switch (reduction.compression.way) {
-    case CompressionWay::none:
-      return prepare_plain(reduction, prepare);
-    case CompressionWay::bf16:
-      return prepare_bf16(reduction, prepare, memory, where);
-    case CompressionWay::topk:
-    case CompressionWay::threshold:
-      return prepare_sparse(reduction, prepare, memory, where);
-    case CompressionWay::randomk:
-      return prepare_random(reduction, prepare, memory, where);
-    case CompressionWay::powersgd:
-      return prepare_low_rank(reduction, prepare, memory, where);
-    default:
-      return prepare_codes(reduction, prepare, memory, where);
-  }
-}
-
 namespace {
+
+backends::Prepared prepare_plain(const GradientReduction& reduction, const PrepareCollective& prepare) {
+  collectives::Operation operation;
+  operation.count = reduction.elems;
+  operation.op = reduction.op;
+  operation.in_place = reduction.in_place;
+  return prepare(operation, reduction.algorithm);
+}
 
 class Bf16AllReduce final : public collectives::Collective {
  public:
@@ -119,8 +92,6 @@ class Bf16AllReduce final : public collectives::Collective {
   const Tensor narrow_;
 };
 
-}  // namespace
-
 backends::Prepared prepare_bf16(const GradientReduction& reduction, const PrepareCollective& prepare, Memory& memory,
                                 const kernels::Context& where) {
   collectives::Operation operation;
@@ -132,6 +103,31 @@ backends::Prepared prepare_bf16(const GradientReduction& reduction, const Prepar
   prepared.collective = std::make_unique<Bf16AllReduce>(reduction, std::move(prepared.collective), memory, where);
   prepared.algorithm += "+bf16";
   return prepared;
+}
+
+}  // namespace
+
+backends::Prepared prepare_reduction(const GradientReduction& reduction, const PrepareCollective& prepare,
+                                     Memory& memory, const kernels::Context& where) {
+  LOCKSTEP_CHECK(reduction.op == core::ReduceOp::sum || reduction.op == core::ReduceOp::avg, "gradients are added");
+  LOCKSTEP_CHECK(reduction.elems > 0, "nothing to reduce");
+  LOCKSTEP_CHECK(reduction.state != nullptr || !reduction.compression.remembers(), "a state for error feedback");
+  if (reduction.num_ranks == 1) return prepare_plain(reduction, prepare);  // sends nothing and loses nothing
+  switch (reduction.compression.way) {
+    case CompressionWay::none:
+      return prepare_plain(reduction, prepare);
+    case CompressionWay::bf16:
+      return prepare_bf16(reduction, prepare, memory, where);
+    case CompressionWay::topk:
+    case CompressionWay::threshold:
+      return prepare_sparse(reduction, prepare, memory, where);
+    case CompressionWay::randomk:
+      return prepare_random(reduction, prepare, memory, where);
+    case CompressionWay::powersgd:
+      return prepare_low_rank(reduction, prepare, memory, where);
+    default:
+      return prepare_codes(reduction, prepare, memory, where);
+  }
 }
 
 }  // namespace lockstep::parallel

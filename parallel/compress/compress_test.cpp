@@ -308,14 +308,14 @@ TEST(Compression, FeedbackSendsInTheEndWhatWasLeftOut) {
                           "randomk:density=0.05", "powersgd:rank=4"}) {
     Case c{.compression = parse_compression(way), .num_ranks = 3, .elems = 5003};
     c.compression.feedback = true;
-    const double one = relative_error(reduce(c, inputs), inputs, 1);
+    const double after_one = relative_error(reduce(c, inputs), inputs, 1);
     const double many = relative_error(reduce(c, inputs, 400), inputs, 400);
     EXPECT_LT(many, 0.12) << way;
-    EXPECT_LT(many, 0.5 * one) << way;
+    EXPECT_LT(many, 0.5 * after_one) << way;
     if (c.compression.way == CompressionWay::randomk) continue;
     c.compression.feedback = false;
     const double without = relative_error(reduce(c, inputs, 100), inputs, 100);
-    EXPECT_GT(without, c.compression.way == CompressionWay::powersgd ? 0.5 * one : 0.9 * one) << way;
+    EXPECT_GT(without, c.compression.way == CompressionWay::powersgd ? 0.5 * after_one : 0.9 * after_one) << way;
   }
 }
 

@@ -58,11 +58,11 @@ std::shared_ptr<const collectives::CountMatrix> ContextPlan::bytes_of_pairs(bool
 std::unique_ptr<ContextAttention> make_context_attention(const ContextPlan& plan, const Workspace& workspace) {
   switch (plan.layer().shape.way) {
     case workload::ContextWay::ulysses:
-      return std::make_unique<HeadAttention>(plan, workspace);
+      return make_head_attention(plan, workspace);
     case workload::ContextWay::colossal:
-      return std::make_unique<ScoreAttention>(plan, workspace);
+      return make_score_attention(plan, workspace);
     default:
-      return std::make_unique<BlockAttention>(plan, workspace);
+      return make_block_attention(plan, workspace);
   }
 }
 
@@ -83,9 +83,9 @@ ContextMove ContextShelves::begin_shift(bool backward, const ExchangePosition& p
     move.input = is_own_d_o ? d_o : held.at(key).in();
   }
   for (const ContextMessage& receive : exchange.receives) {
-    Tensor made = workspace_.memory.make(MemoryKind::activations, layer.dtype_of(exchange.received),
-                                         layer.elems(exchange.received));
-    move.output = arriving_.put({exchange.received, receive.owner}, std::move(made)).out();
+    Tensor received = workspace_.memory.make(MemoryKind::activations, layer.dtype_of(exchange.received),
+                                             layer.elems(exchange.received));
+    move.output = arriving_.put({exchange.received, receive.owner}, std::move(received)).out();
   }
   return move;
 }

@@ -8,10 +8,10 @@
 //   backward   turns in reverse, likewise; then split_heads, which joins the gradients
 //
 // Kernels and exchanges may be called from different threads, one kernel and one exchange at a time, if the recipe's
-// order between them is kept. Tensors are [batch, tokens, heads, head_columns]; tokens are those of a rank, in the
-// order of its chunks. Partial outputs are merged, and gradients of blocks added, in the dtype of activations: a result
-// from n blocks has n roundings instead of one and differs from one rank's by at most n + 1 units in the last place of
-// the largest term.
+// order between them is kept. Tensors are [batch, tokens, heads, head_columns]; tokens are one rank's, in the order of
+// its chunks. Partial outputs are merged, and gradients of blocks added, in the dtype of activations: a result from n
+// blocks has n roundings instead of one and differs from one rank's by at most n + 1 units in the last place of the
+// largest term.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ class ContextRanks {
  private:
   std::int32_t turns() const { return plans_.front()->list().turns(); }
 
-  // As the step model has the pieces, one after the other.
+  // The pieces in the order in which the step model has them.
   void run(bool backward) {
     for (std::int32_t step = 0; step < turns(); ++step) {
       const std::int32_t turn = backward ? turns() - 1 - step : step;
@@ -130,15 +130,15 @@ struct Outcome {
 class ContextTest : public testing::Test {
  protected:
   Tensor tensor(const Values& values, core::DType dtype) {
-    Tensor made = memory_.make(MemoryKind::activations, dtype, static_cast<std::int64_t>(values.size()));
+    Tensor tensor = memory_.make(MemoryKind::activations, dtype, static_cast<std::int64_t>(values.size()));
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (dtype == core::DType::f32) {
-        made.as<float>()[i] = values[i];
+        tensor.as<float>()[i] = values[i];
       } else {
-        made.as<core::BFloat16>()[i] = core::to_bfloat16(values[i]);
+        tensor.as<core::BFloat16>()[i] = core::to_bfloat16(values[i]);
       }
     }
-    return made;
+    return tensor;
   }
   static Values values_of(kernels::In view) {
     Values values(static_cast<std::size_t>(view.elems));
@@ -148,7 +148,7 @@ class ContextTest : public testing::Test {
     return values;
   }
 
-  // Rows of one rank's tokens out of those of whole sequences, or into them.
+  // Copies rows of one rank's tokens out of whole sequences, or into them.
   static Values rows_of(const ContextLayer& layer, std::int32_t rank, const Values& all) {
     Values own;
     for_rows(layer, rank, all.size(), [&](std::size_t at, std::size_t columns) {

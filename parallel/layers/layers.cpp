@@ -37,7 +37,7 @@ Encoded encoded(const Workspace& workspace, const Fp8Scaling& scaling, Remembere
   const auto make = [&](core::DType dtype, std::int64_t elems) {
     return workspace.memory.make(MemoryKind::buffers, dtype, elems);
   };
-  Encoded made{make(args.to, args.rows * args.columns), make(core::DType::f32, args.blocks())};
+  Encoded encoded{make(args.to, args.rows * args.columns), make(core::DType::f32, args.blocks())};
   Tensor largest;
   if (args.delayed) {
     args.previous = part_of(scaling.previous, static_cast<std::int64_t>(which), 1);
@@ -47,10 +47,10 @@ Encoded encoded(const Workspace& workspace, const Fp8Scaling& scaling, Remembere
     args.largest = largest.out();
   }
   args.x = x;
-  args.scales = made.scales.out();
-  args.codes = made.codes.out();
+  args.scales = encoded.scales.out();
+  args.codes = encoded.codes.out();
   kernels::run(args, workspace.where);
-  return made;
+  return encoded;
 }
 
 template <class Product>
@@ -318,13 +318,13 @@ void MlpLayer::activate(const Workspace& workspace, MlpSaved& saved) const {
 
 Tensor MlpLayer::down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved,
                                kernels::In dy) const {
-  Tensor made = make(workspace, dy.dtype, inner);
+  Tensor gradient = make(workspace, dy.dtype, inner);
   if (in_products()) {
-    of_down().input_gradient_through_gelu(workspace, weight, dy, saved.pre.in(), made.out());
+    of_down().input_gradient_through_gelu(workspace, weight, dy, saved.pre.in(), gradient.out());
   } else {
-    of_down().input_gradient(workspace, weight, dy, made.out());
+    of_down().input_gradient(workspace, weight, dy, gradient.out());
   }
-  return made;
+  return gradient;
 }
 
 Tensor MlpLayer::activation_gradient(const Workspace& workspace, MlpSaved& saved, kernels::In d_act) const {

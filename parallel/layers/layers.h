@@ -206,8 +206,8 @@ struct AttentionLayer {
   void core(const Workspace& workspace, AttentionSaved& saved) const;
   // Computes the gradient of the core's output from dy.
   Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const;
-  // Computes the gradient of qkv from that of the core's output, and adds to those of earlier slices. `sum`: what later
-  // slices have added to this one's (EarlierSlice::d_qkv).
+  // Computes the gradient of qkv from the gradient of the core's output, and adds to earlier slices' gradients. `sum`:
+  // what later slices have added to this one's (EarlierSlice::d_qkv).
   Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o, Tensor sum = {}) const;
 
   Linear of_qkv() const { return {{rows(), hidden, qkv_columns()}, fp8.of_linear(0)}; }
@@ -230,7 +230,7 @@ struct AttentionLayer {
 enum class Activation : std::uint8_t {
   gelu_in_products,  // fused with the bias into the product before it, and into the gradient of the product after it
   gelu,              // a kernel of its own
-  swiglu,            // a kernel of its own; `pre` has the gate's columns and then those of up
+  swiglu,            // a kernel of its own; `pre` has the gate's columns and then up's
 };
 
 struct MlpSaved {
@@ -253,7 +253,7 @@ struct MlpLayer {
 
   // Computes `pre`, and `act` if the activation is fused into products.
   void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;
-  // Computes the gradient of `pre` from dy, or that of `act` if the activation is a kernel of its own.
+  // Computes the gradient of `pre` from dy, or of `act` if the activation is a kernel of its own.
   Tensor down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy) const;
 
   // ---- if the activation is a kernel of its own

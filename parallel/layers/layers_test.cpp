@@ -67,23 +67,23 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
   const Workspace& workspace() const { return workspace_; }
 
   Tensor tensor(const Values& values) {
-    Tensor made = memory_.make(MemoryKind::activations, core::DType::f32, static_cast<std::int64_t>(values.size()));
-    std::copy(values.begin(), values.end(), made.as<float>());
-    return made;
+    Tensor tensor = memory_.make(MemoryKind::activations, core::DType::f32, static_cast<std::int64_t>(values.size()));
+    std::copy(values.begin(), values.end(), tensor.as<float>());
+    return tensor;
   }
   Tensor ids(const std::vector<std::int32_t>& values) {
-    Tensor made = memory_.make(MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(values.size()));
-    std::copy(values.begin(), values.end(), made.as<std::int32_t>());
-    return made;
+    Tensor tensor = memory_.make(MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(values.size()));
+    std::copy(values.begin(), values.end(), tensor.as<std::int32_t>());
+    return tensor;
   }
   Tensor zeros(std::int64_t elems) { return memory_.make_zeroed(MemoryKind::gradients, core::DType::f32, elems); }
   static Values values(const Tensor& tensor) { return {tensor.as<float>(), tensor.as<float>() + tensor.elems()}; }
   static Values share(const workload::Parameter& parameter, workload::TensorRank place, const Values& whole) {
-    Values made(static_cast<std::size_t>(workload::elems_of_share(parameter, place.ranks)));
+    Values part(static_cast<std::size_t>(workload::elems_of_share(parameter, place.ranks)));
     workload::for_each_run(parameter, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
-      std::copy_n(whole.begin() + from, count, made.begin() + to);
+      std::copy_n(whole.begin() + from, count, part.begin() + to);
     });
-    return made;
+    return part;
   }
   static void add(Values& to, const Tensor& term) {
     to.resize(static_cast<std::size_t>(term.elems()));
@@ -114,13 +114,13 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
             random_values(outputs, seed + 1)};
   }
   Share share_of(const Whole& whole, workload::TensorRank place) {
-    Share made{.weight = tensor(share(whole.weight, place, whole.weight_values)),
+    Share part{.weight = tensor(share(whole.weight, place, whole.weight_values)),
                .bias = tensor(share(whole.bias, place, whole.bias_values)),
                .d_weight = {},
                .d_bias = {}};
-    made.d_weight = zeros(made.weight.elems());
-    made.d_bias = zeros(made.bias.elems());
-    return made;
+    part.d_weight = zeros(part.weight.elems());
+    part.d_bias = zeros(part.bias.elems());
+    return part;
   }
   static void expect_share(const Whole& whole, workload::TensorRank place, const Share& found, const Share& expected) {
     expect_near(values(found.d_weight), share(whole.weight, place, values(expected.d_weight)), "weight gradient");

@@ -21,7 +21,7 @@ std::vector<std::int32_t> on_host(const Workspace& workspace, const Tensor& numb
   return host;
 }
 
-// The layers of the groups: those of this rank's experts, once per sending rank.
+// The layers of the groups: this rank's experts, once per sending rank.
 template <class View, class Of, class Pick>
 std::vector<View> for_groups(std::span<const Of> experts, int ranks, const Pick& pick) {
   std::vector<View> views;
@@ -32,10 +32,10 @@ std::vector<View> for_groups(std::span<const Of> experts, int ranks, const Pick&
 }
 
 std::vector<kernels::In> weights_of(std::span<const LinearWeights> experts, int ranks) {
-  return for_groups<kernels::In>(experts, ranks, [](const LinearWeights& one) { return one.weight; });
+  return for_groups<kernels::In>(experts, ranks, [](const LinearWeights& weights) { return weights.weight; });
 }
 std::vector<kernels::In> biases_of(std::span<const LinearWeights> experts, int ranks) {
-  return for_groups<kernels::In>(experts, ranks, [](const LinearWeights& one) { return one.bias; });
+  return for_groups<kernels::In>(experts, ranks, [](const LinearWeights& weights) { return weights.bias; });
 }
 
 std::int64_t sum_of(std::span<const std::int64_t> rows) {
@@ -169,8 +169,8 @@ void MixtureLayer::unpermute(const Workspace& workspace, const MixtureSaved& sav
 
 MixtureLayer::SumGradient MixtureLayer::unpermute_gradient(const Workspace& workspace, const MixtureSaved& saved,
                                                            kernels::In dy) const {
-  SumGradient made{make_rows(workspace, dy.dtype, rows_sent(), hidden),
-                   workspace.memory.make(MemoryKind::buffers, core::DType::f32, router.copies())};
+  SumGradient gradients{make_rows(workspace, dy.dtype, rows_sent(), hidden),
+                        workspace.memory.make(MemoryKind::buffers, core::DType::f32, router.copies())};
   kernels::run(kernels::UnpermuteBackward{.tokens = router.tokens,
                                           .top_k = router.top_k,
                                           .rows = rows_sent(),
@@ -180,25 +180,25 @@ MixtureLayer::SumGradient MixtureLayer::unpermute_gradient(const Workspace& work
                                           .slots = saved.slots.in(),
                                           .copies = saved.copies.in(),
                                           .gates = saved.gates.in(),
-                                          .dy = made.rows.out(),
-                                          .d_gates = made.gates.out()},
+                                          .dy = gradients.rows.out(),
+                                          .d_gates = gradients.gates.out()},
                workspace.where);
-  return made;
+  return gradients;
 }
 
 Tensor MixtureLayer::down_gradient(const Workspace& workspace, std::span<const LinearWeights> weights,
                                    const MixtureSaved& saved, kernels::In d_out) const {
   const std::int64_t rows = rows_here(saved);
-  Tensor made = make_rows(workspace, d_out.dtype, rows, inner);
-  if (rows == 0) return made;
+  Tensor gradient = make_rows(workspace, d_out.dtype, rows, inner);
+  if (rows == 0) return gradient;
   kernels::run(kernels::GroupedGemmInputGradient{.shape = grouped(groups(saved), inner, hidden),
                                                  .through_gelu = in_products(),
                                                  .dy = d_out,
                                                  .w = weights_of(weights, ranks),
                                                  .pre = saved.mlp.pre.in(),
-                                                 .dx = made.out()},
+                                                 .dx = gradient.out()},
                workspace.where);
-  return made;
+  return gradient;
 }
 
 Tensor MixtureLayer::activation_gradient(const Workspace& workspace, MixtureSaved& saved, kernels::In d_act) const {
@@ -208,17 +208,17 @@ Tensor MixtureLayer::activation_gradient(const Workspace& workspace, MixtureSave
 Tensor MixtureLayer::up_gradient(const Workspace& workspace, std::span<const LinearWeights> weights,
                                  const MixtureSaved& saved, kernels::In d_pre) const {
   const std::int64_t rows = rows_here(saved);
-  Tensor made = make_rows(workspace, d_pre.dtype, rows, hidden);
-  if (rows == 0) return made;
+  Tensor gradient = make_rows(workspace, d_pre.dtype, rows, hidden);
+  if (rows == 0) return gradient;
   kernels::run(kernels::GroupedGemmInputGradient{.shape = grouped(groups(saved), hidden, pre_columns()),
                                                  .dy = d_pre,
                                                  .w = weights_of(weights, ranks),
-                                                 .dx = made.out()},
+                                                 .dx = gradient.out()},
                workspace.where);
-  return made;
+  return gradient;
 }
 
-// Rows of different ranks are processed one after the other because they add to the same gradients.
+// Rows of different ranks are processed in turn because they add to the same gradients.
 void MixtureLayer::weight_gradient(const Workspace& workspace, const MixtureSaved& saved, const Tensor& x,
                                    const Tensor& dy, std::span<const LinearGradients> into) const {
   const std::vector<std::int64_t> all = groups(saved);
@@ -294,14 +294,14 @@ void MixtureLayer::counts_exchanged(const Workspace& workspace, const Tensor& al
 
 std::shared_ptr<const collectives::CountMatrix> MixtureLayer::matrix(const MixtureSaved& saved, bool back) const {
   if (capacity > 0) return nullptr;
-  auto made = std::make_shared<collectives::CountMatrix>();
-  made->num_ranks = ranks;
+  auto matrix = std::make_shared<collectives::CountMatrix>();
+  matrix->num_ranks = ranks;
   for (int from = 0; from < ranks; ++from) {
     for (int to = 0; to < ranks; ++to) {
-      made->counts.push_back(hidden * (back ? rows_to(saved, to, from) : rows_to(saved, from, to)));
+      matrix->counts.push_back(hidden * (back ? rows_to(saved, to, from) : rows_to(saved, from, to)));
     }
   }
-  return made;
+  return matrix;
 }
 
 RowExchange MixtureLayer::dispatch(const Workspace& workspace, const MixtureSaved& saved, const Tensor& sent,

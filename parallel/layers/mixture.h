@@ -87,7 +87,7 @@ struct MixtureLayer {
     Tensor gates;  // [tokens, top_k] f32
   };
   SumGradient unpermute_gradient(const Workspace& workspace, const MixtureSaved& saved, kernels::In dy) const;
-  // Computes the gradient of `pre`, or that of `act` if the activation is a kernel of its own.
+  // Computes the gradient of `pre`, or of `act` if the activation is a kernel of its own.
   Tensor down_gradient(const Workspace& workspace, std::span<const LinearWeights> weights, const MixtureSaved& saved,
                        kernels::In d_out) const;
   Tensor activation_gradient(const Workspace& workspace, MixtureSaved& saved, kernels::In d_act) const;

@@ -66,10 +66,10 @@ class RankOfMixture {
   }
 
   void begin_backward() {
-    auto made = layer_.unpermute_gradient(workspace_, saved_,
-                                          values(2, layer_.router.tokens * kHidden, first_token_ * kHidden).in());
-    d_gates_ = std::move(made.gates);
-    (layer_.ranks == 1 ? d_out_ : d_back_) = std::move(made.rows);
+    auto gradients = layer_.unpermute_gradient(workspace_, saved_,
+                                               values(2, layer_.router.tokens * kHidden, first_token_ * kHidden).in());
+    d_gates_ = std::move(gradients.gates);
+    (layer_.ranks == 1 ? d_out_ : d_back_) = std::move(gradients.rows);
   }
   RowExchange combine_back() { return layer_.dispatch(workspace_, saved_, d_back_, d_out_); }
   void experts_back() {
@@ -95,12 +95,12 @@ class RankOfMixture {
     return {tensor.as<float>(), tensor.as<float>() + tensor.elems()};
   }
   std::vector<float> d_router() const { return host(d_router_); }
-  // Gradients of the experts here, one after the other.
+  // Gradients of this rank's experts in order.
   std::vector<float> gradient(bool of_up, bool of_weight) const {
     std::vector<float> all;
     for (const Expert& expert : of_up ? up_ : down_) {
-      const std::vector<float> one = host(of_weight ? expert.d_weight : expert.d_bias);
-      all.insert(all.end(), one.begin(), one.end());
+      const std::vector<float> gradient = host(of_weight ? expert.d_weight : expert.d_bias);
+      all.insert(all.end(), gradient.begin(), gradient.end());
     }
     return all;
   }
@@ -112,9 +112,9 @@ class RankOfMixture {
   Tensor make(std::int64_t elems) { return memory_.make(MemoryKind::activations, core::DType::f32, elems); }
   Tensor zeros(std::int64_t elems) { return memory_.make_zeroed(MemoryKind::gradients, core::DType::f32, elems); }
   Tensor values(int stream, std::int64_t count, std::int64_t first = 0) {
-    Tensor made = make(count);
-    for (std::int64_t i = 0; i < count; ++i) made.as<float>()[i] = static_cast<float>(value(stream, first + i));
-    return made;
+    Tensor tensor = make(count);
+    for (std::int64_t i = 0; i < count; ++i) tensor.as<float>()[i] = static_cast<float>(value(stream, first + i));
+    return tensor;
   }
   void add(std::vector<Expert>& experts, Tensor weight, Tensor bias) {
     Tensor d_weight = zeros(weight.elems());
@@ -267,19 +267,19 @@ TEST(Mixture, WithACapacityAndSigmoidIsPyTorchs) {
   expect_torch(run(layer_of(kernels::RouterScores::sigmoid, 2, kGelu), 1, false), kSigmoidCapacity2);
 }
 
-// Losses are of each rank's own tokens, and so not those of all: without them.
+// Losses are of each rank's own tokens, and so differ from one rank's loss: without them.
 TEST(Mixture, OnSeveralRanksItIsTheSame) {
   const MixtureLayer layer = layer_of(kernels::RouterScores::softmax, 0, kGelu);
-  const Ranks one = run(layer, 1, false);
+  const Ranks single = run(layer, 1, false);
   TorchResults expected;
   const auto wide = [](const std::vector<float>& values) { return std::vector<double>(values.begin(), values.end()); };
-  expected["y"] = wide(RankOfMixture::host(one[0]->y));
-  expected["dx"] = wide(RankOfMixture::host(one[0]->dx));
-  expected["d_router"] = wide(one[0]->d_router());
+  expected["y"] = wide(RankOfMixture::host(single[0]->y));
+  expected["dx"] = wide(RankOfMixture::host(single[0]->dx));
+  expected["d_router"] = wide(single[0]->d_router());
   for (const bool of_up : {true, false}) {
     for (const bool of_weight : {true, false}) {
       expected[std::string("d_") + (of_up ? "up" : "down") + (of_weight ? "_weight" : "_bias")] =
-          wide(one[0]->gradient(of_up, of_weight));
+          wide(single[0]->gradient(of_up, of_weight));
     }
   }
   for (const int ranks : {2, 4}) expect_torch(run(layer, ranks, false), expected);

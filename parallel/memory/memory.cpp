@@ -167,7 +167,7 @@ workload::HeldBytes Memory::held_by_tasks() const {
   std::vector<Change> in_order = changes_;
   std::stable_sort(in_order.begin(), in_order.end(), [](const Change& a, const Change& b) { return a.task < b.task; });
   workload::HeldBytes held(before_tasks_);
-  for (const Change& one : in_order) held.change(one.kind, one.bytes);
+  for (const Change& change : in_order) held.change(change.kind, change.bytes);
   return held;
 }
 

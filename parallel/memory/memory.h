@@ -89,7 +89,7 @@ class Memory {
   void set_budget(std::int64_t bytes) { budget_ = bytes; }
 
   // If work is queued: sets the stream of the current task. From now on tensors are allocated for work that is queued
-  // on it next (earlier work may still use the memory), and freed behind the work queued on it, whatever stream they
+  // on it next (earlier work may still use the memory), and freed after the work queued on it, whatever stream they
   // were allocated for. Both are correct if the task, through waits between streams, comes after every use of the
   // tensor, as it must anyway for the same tasks to be correct in threads.
   void work_on(core::Stream* stream) { stream_ = stream; }

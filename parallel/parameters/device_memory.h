@@ -89,21 +89,21 @@ struct StagedTensor {
 
 // A tensor that is never copied that way.
 inline StagedTensor unaligned(Tensor tensor) {
-  StagedTensor made{.memory = std::move(tensor)};
-  made.data = made.memory.data();
-  made.elems = made.memory.elems();
-  return made;
+  StagedTensor staged{.memory = std::move(tensor)};
+  staged.data = staged.memory.data();
+  staged.elems = staged.memory.elems();
+  return staged;
 }
 
 inline StagedTensor make_staged(Memory& memory, MemoryKind kind, core::DType dtype, std::int64_t elems) {
   constexpr auto kAlign = static_cast<std::uintptr_t>(workload::OffloadStaging::kAlign);
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(dtype));
-  StagedTensor made{
+  StagedTensor staged{
       .memory = memory.make(kind, dtype, workload::OffloadStaging::staged_bytes(elem_bytes * elems) / elem_bytes),
       .elems = elems};
-  const auto address = reinterpret_cast<std::uintptr_t>(made.memory.data());
-  made.data = static_cast<std::byte*>(made.memory.data()) + ((address + kAlign - 1) / kAlign * kAlign - address);
-  return made;
+  const auto address = reinterpret_cast<std::uintptr_t>(staged.memory.data());
+  staged.data = static_cast<std::byte*>(staged.memory.data()) + ((address + kAlign - 1) / kAlign * kAlign - address);
+  return staged;
 }
 
 }  // namespace lockstep::parallel

@@ -77,9 +77,9 @@ void ParameterStore::PartGradients::commit() && {
 void ParameterStore::Data::count_commit(Bucket& of, std::int32_t part) {
   const std::int64_t wanted = (of.times_complete + 1) * options.commits_per_microbatch;
   std::int64_t fewest = wanted;
-  for (Bucket::PartCommits& one : of.parts) {
-    one.commits += one.part == part ? 1 : 0;
-    fewest = std::min(fewest, one.commits);
+  for (Bucket::PartCommits& part_commits : of.parts) {
+    part_commits.commits += part_commits.part == part ? 1 : 0;
+    fewest = std::min(fewest, part_commits.commits);
   }
   if (fewest >= wanted) complete(of);
 }
@@ -105,7 +105,7 @@ void ParameterStore::zero_gradients() {
     bucket.added_to.reset();
     bucket.complete.clear();
     bucket.times_complete = 0;
-    for (Bucket::PartCommits& one : bucket.parts) one.commits = 0;
+    for (Bucket::PartCommits& part_commits : bucket.parts) part_commits.commits = 0;
   }
   for (Tensor& copy : data_->working) copy.reset();
 }
@@ -135,7 +135,7 @@ ParameterStore::Reduction ParameterStore::reduce(std::int32_t index) {
     const core::DType dtype = data_->options.gradient;
     if (data_->is_offloaded(workload::OffloadKind::gradients)) {
       reduction.landing_ = make_staged(data_->memory, MemoryKind::gradients, dtype, bucket.own.count());
-    } else if (!bucket.gradient.tensor.given()) {  // the reduction writes all of it
+    } else if (!bucket.gradient.tensor.given()) {  // the reduction writes the whole tensor
       bucket.gradient = {data_->memory.make(MemoryKind::gradients, dtype, bucket.own.count()), bucket.own.begin};
     }
     if (!reduction.landing_.given() && !first) {
@@ -200,7 +200,7 @@ void ParameterStore::Landed::add(const kernels::Context& lane) && {
   bucket.gradients_are = Bucket::Gradients::reduced;
 }
 
-// The squares are those of the last microbatch's sum: earlier ones are overwritten.
+// The squares belong to the last microbatch's sum: earlier ones are overwritten.
 void ParameterStore::Data::add_squares(Bucket& of, const StagedTensor& shard, const kernels::Context& lane) {
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(options.gradient));
   std::int64_t square = of.first_square;
@@ -238,7 +238,7 @@ FlatTensor& ParameterStore::Data::reduced_gradient(Bucket& of) {
                  "gradients are used before they were reduced");
   const std::lock_guard lock(complete_mutex);
   LOCKSTEP_CHECK(of.complete.empty() && !of.added_to.given(),
-                 "gradients are used before those of a later microbatch were reduced");
+                 "gradients are used before a later microbatch's were reduced");
   return of.gradient;
 }
 

@@ -73,15 +73,15 @@ OffloadedShards::OffloadedShards(Memory& memory, const StoreOptions& options, co
 }
 
 OffloadedShards::Visiting OffloadedShards::visiting(const Uses& uses) const {
-  Visiting made{.uses = uses};
+  Visiting visit{.uses = uses};
   for (const OffloadKind kind : kKinds) {
     const auto k = static_cast<std::size_t>(kind);
-    if (uses[k] != Use::none) made.rooms[k] = shelf(kind).room();
+    if (uses[k] != Use::none) visit.rooms[k] = shelf(kind).room();
   }
-  return made;
+  return visit;
 }
 
-OffloadedShards::Staged OffloadedShards::staged(std::size_t piece, OffloadKind kind, const Visiting& visiting) {
+OffloadedShards::StagedPart OffloadedShards::staged(std::size_t piece, OffloadKind kind, const Visiting& visiting) {
   const auto k = static_cast<std::size_t>(kind);
   if (std::byte* const memory = visiting.in_place ? visiting.rooms[k]->host_memory() : nullptr; memory != nullptr) {
     return {memory + pieces_[piece].offset[k], false};
@@ -123,7 +123,7 @@ void OffloadedShards::begin_reads(std::size_t piece, const Visiting& visiting) {
   for (const OffloadKind kind : kKinds) {
     const auto k = static_cast<std::size_t>(kind);
     if (visiting.rooms[k] == nullptr || !is_read(visiting.uses[k])) continue;
-    const Staged to = staged(piece, kind, visiting);
+    const StagedPart to = staged(piece, kind, visiting);
     if (!to.copied) continue;
     const std::int64_t bytes = staging_.bytes_of(kind, pieces_[piece].range.count());
     staging_of(piece).reads[k] = visiting.rooms[k]->read(pieces_[piece].offset[k], to.data, bytes);
@@ -134,7 +134,7 @@ void OffloadedShards::begin_writes(std::size_t piece, const Visiting& visiting) 
   for (const OffloadKind kind : kKinds) {
     const auto k = static_cast<std::size_t>(kind);
     if (visiting.rooms[k] == nullptr || !is_written(visiting.uses[k])) continue;
-    const Staged from = staged(piece, kind, visiting);
+    const StagedPart from = staged(piece, kind, visiting);
     if (!from.copied) continue;
     const std::int64_t bytes = staging_.bytes_of(kind, pieces_[piece].range.count());
     staging_of(piece).writes[k] = visiting.rooms[k]->write(pieces_[piece].offset[k], from.data, bytes);
@@ -173,11 +173,11 @@ void OffloadedShards::turn_gradients() {
 
 void OffloadedShards::visit_delayed(const Visit& visit) {
   const Shelf& weights = shelf(OffloadKind::parameters);
-  Visiting made = visiting({Use::changes, Use::reads, Use::makes});
-  made.rooms[1] = shelf(OffloadKind::gradients).rooms[kept_gradients_].get();
-  made.rooms[2] = weights.rooms[1 - weights.now].get();
-  made.in_place = true;
-  visit_pieces(0, pieces_.size(), made, visit);
+  Visiting update = visiting({Use::changes, Use::reads, Use::makes});
+  update.rooms[1] = shelf(OffloadKind::gradients).rooms[kept_gradients_].get();
+  update.rooms[2] = weights.rooms[1 - weights.now].get();
+  update.in_place = true;
+  visit_pieces(0, pieces_.size(), update, visit);
 }
 
 void OffloadedShards::copy_next_weights(std::size_t bucket, const kernels::Out& to) {
@@ -220,10 +220,10 @@ std::int64_t in_blocks(std::int64_t bytes) {
   return (bytes + TensorsAway::kAlign - 1) / TensorsAway::kAlign * TensorsAway::kAlign;
 }
 
-// The bytes of several tensors, one after the other.
-class Bytes {
+// The bytes of several tensors in order.
+class ByteSpans {
  public:
-  explicit Bytes(std::span<Tensor* const> tensors) : tensors_(tensors) {}
+  explicit ByteSpans(std::span<Tensor* const> tensors) : tensors_(tensors) {}
 
   // Calls visit(memory within a tensor, number of bytes) for the next `count` bytes.
   template <class Visit>
@@ -257,17 +257,17 @@ TensorsAway::TensorsAway(Memory& memory, const MakeStateRoom& make_room, std::in
   const auto address = reinterpret_cast<std::uintptr_t>(staging_.as<std::byte>());
   std::byte* next =
       staging_.as<std::byte>() + (in_blocks(static_cast<std::int64_t>(address)) - static_cast<std::int64_t>(address));
-  for (Block& block : blocks_) block.data = std::exchange(next, next + kBlockBytes);
+  for (HostBlock& block : blocks_) block.data = std::exchange(next, next + kBlockBytes);
 }
 
 TensorsAway::~TensorsAway() = default;
 
-void TensorsAway::end(Block& block) {
+void TensorsAway::end(HostBlock& block) {
   if (std::exchange(block.moves, false)) room_->wait(block.ticket);
 }
 
 void TensorsAway::take(const Slot& slot, std::span<Tensor* const> tensors) {
-  std::vector<Left>& left = left_[slot.offset];
+  std::vector<TakenTensor>& left = left_[slot.offset];
   LOCKSTEP_CHECK(left.empty(), "a slot that is free");
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -280,21 +280,21 @@ void TensorsAway::take(const Slot& slot, std::span<Tensor* const> tensors) {
     write_blocks(slot, tensors);
   } else {
     std::int64_t offset = slot.offset;
-    for (const Left& one : left) {
-      const Tensor& tensor = *tensors[one.index];
+    for (const TakenTensor& taken : left) {
+      const Tensor& tensor = *tensors[taken.index];
       room_->wait(room_->write(std::exchange(offset, offset + tensor.bytes()), tensor.data(), tensor.bytes()));
     }
   }
-  for (const Left& one : left) tensors[one.index]->reset();
+  for (const TakenTensor& taken : left) tensors[taken.index]->reset();
   moved_bytes_ += bytes;
 }
 
 // Begins to write: the blocks are written asynchronously.
 void TensorsAway::write_blocks(const Slot& slot, std::span<Tensor* const> tensors) {
-  Bytes from(tensors);
+  ByteSpans from(tensors);
   std::size_t next = 0;
   for (std::int64_t at = 0; at < slot.bytes; at += kBlockBytes) {
-    Block& block = blocks_[next++ % blocks_.size()];
+    HostBlock& block = blocks_[next++ % blocks_.size()];
     end(block);
     const std::int64_t here = std::min(kBlockBytes, slot.bytes - at);
     std::byte* to = block.data;
@@ -308,18 +308,18 @@ void TensorsAway::write_blocks(const Slot& slot, std::span<Tensor* const> tensor
 }
 
 void TensorsAway::bring_back(const Slot& slot, std::span<Tensor* const> tensors) {
-  std::vector<Left> left = std::exchange(left_[slot.offset], {});
-  for (const Left& one : left) {
-    LOCKSTEP_CHECK(!tensors[one.index]->given(), "a tensor that is away");
-    *tensors[one.index] = memory_.make(MemoryKind::activations, one.dtype, one.elems);
+  std::vector<TakenTensor> left = std::exchange(left_[slot.offset], {});
+  for (const TakenTensor& taken : left) {
+    LOCKSTEP_CHECK(!tensors[taken.index]->given(), "a tensor that is away");
+    *tensors[taken.index] = memory_.make(MemoryKind::activations, taken.dtype, taken.elems);
   }
-  std::vector<Tensor*> made;
-  for (const Left& one : left) made.push_back(tensors[one.index]);
+  std::vector<Tensor*> restored;
+  for (const TakenTensor& taken : left) restored.push_back(tensors[taken.index]);
   if (room_->in_blocks()) {
-    read_blocks(slot, made);
+    read_blocks(slot, restored);
   } else {
     std::int64_t offset = slot.offset;
-    for (const Tensor* const tensor : made) {
+    for (const Tensor* const tensor : restored) {
       room_->wait(room_->read(std::exchange(offset, offset + tensor->bytes()), tensor->data(), tensor->bytes()));
     }
   }
@@ -327,19 +327,19 @@ void TensorsAway::bring_back(const Slot& slot, std::span<Tensor* const> tensors)
 }
 
 void TensorsAway::read_blocks(const Slot& slot, std::span<Tensor* const> tensors) {
-  for (Block& block : blocks_) end(block);  // this slot may be among those still being written
+  for (HostBlock& block : blocks_) end(block);  // this slot may be among those still being written
   const auto count = static_cast<std::int64_t>(blocks_.size());
   const auto begin = [&](std::int64_t number) {
     const std::int64_t at = number * kBlockBytes;
     if (at >= slot.bytes) return;
-    Block& block = blocks_[static_cast<std::size_t>(number % count)];
+    HostBlock& block = blocks_[static_cast<std::size_t>(number % count)];
     block.ticket = room_->read(slot.offset + at, block.data, in_blocks(std::min(kBlockBytes, slot.bytes - at)));
     block.moves = true;
   };
   for (std::int64_t number = 0; number < count; ++number) begin(number);
-  Bytes to(tensors);
+  ByteSpans to(tensors);
   for (std::int64_t number = 0; number * kBlockBytes < slot.bytes; ++number) {
-    Block& block = blocks_[static_cast<std::size_t>(number % count)];
+    HostBlock& block = blocks_[static_cast<std::size_t>(number % count)];
     end(block);
     const std::byte* from = block.data;
     to.next(std::min(kBlockBytes, slot.bytes - number * kBlockBytes),

@@ -44,7 +44,7 @@ class OffloadedShards {
     workload::FlatRange range = {};                                    // range in the bucket
     std::array<std::int64_t, workload::kNumOffloadKinds> offset = {};  // in bytes, within the kind's room
   };
-  // Use of a kind by a visit: not at all; writes all of it; reads it; changes it.
+  // Use of a kind by a visit: not at all; writes everything; reads; changes.
   enum class Use : std::uint8_t { none, makes, reads, changes };
   using Uses = std::array<Use, workload::kNumOffloadKinds>;  // by OffloadKind
   // Gets `views` that are empty for kinds that are not offloaded or not used.
@@ -100,11 +100,11 @@ class OffloadedShards {
   void visit_pieces(std::size_t begin, std::size_t end, const Visiting& visiting, const Visit& visit);
   Staging& staging_of(std::size_t piece) { return stagings_[piece % stagings_.size()]; }
   // A kind's part of a piece in staging or host memory; `copied`: true if it is in staging memory.
-  struct Staged {
+  struct StagedPart {
     std::byte* data = nullptr;
     bool copied = true;
   };
-  Staged staged(std::size_t piece, workload::OffloadKind kind, const Visiting& visiting);
+  StagedPart staged(std::size_t piece, workload::OffloadKind kind, const Visiting& visiting);
   ShardViews views_of(std::size_t piece, const Visiting& visiting);
   void begin_reads(std::size_t piece, const Visiting& visiting);
   void begin_writes(std::size_t piece, const Visiting& visiting);
@@ -126,8 +126,8 @@ class OffloadedShards {
 
 // Tensors kept off a rank's device, in host memory or in a file, until they are needed again.
 
-// For one thread at a time, the one that copies, which may differ from that of kernels. Copies to and from a file go
-// through many blocks of host memory, some of which are written while the next are filled.
+// For one thread at a time, the one that copies, which may differ from the kernels' thread. Copies to and from a file
+// go through many blocks of host memory, some of which are written while the next are filled.
 class TensorsAway {
  public:
   using Slot = workload::CopySlot;
@@ -149,25 +149,25 @@ class TensorsAway {
 
  private:
   static constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
-  struct Left {
+  struct TakenTensor {
     std::size_t index = 0;  // in the list
     core::DType dtype = core::DType::f32;
     std::int64_t elems = 0;
   };
-  struct Block {
+  struct HostBlock {
     std::byte* data = nullptr;
     StateRoom::Ticket ticket = 0;
     bool moves = false;
   };
   void write_blocks(const Slot& slot, std::span<Tensor* const> tensors);
   void read_blocks(const Slot& slot, std::span<Tensor* const> tensors);
-  void end(Block& block);
+  void end(HostBlock& block);
 
   Memory& memory_;
   core::PinnedMemory staging_;  // for a room whose copies have to be aligned
-  std::array<Block, 8> blocks_ = {};
-  std::map<std::int64_t, std::vector<Left>> left_;  // by the slot's offset
-  std::unique_ptr<StateRoom> room_;                 // destroyed first
+  std::array<HostBlock, 8> blocks_ = {};
+  std::map<std::int64_t, std::vector<TakenTensor>> left_;  // by the slot's offset
+  std::unique_ptr<StateRoom> room_;                        // destroyed first
   std::int64_t moved_bytes_ = 0;
 };
 

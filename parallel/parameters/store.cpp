@@ -77,44 +77,44 @@ void ParameterStore::Data::add_bucket(std::vector<std::size_t> members) {
   std::vector<std::int64_t> elems;
   for (const std::size_t member : members)
     elems.push_back(workload::elems_of_share(parameters.at(member), place.ranks));
-  Bucket& made = buckets.emplace_back();
+  Bucket& bucket = buckets.emplace_back();
   const bool is_of_experts = options.expert_shards > 0 && parameters.at(members.front()).expert;
-  made.shards = is_of_experts ? options.expert_shards : options.shards;
-  made.flat = workload::lay_out(elems, made.shards);
-  made.own = stage == 0 ? FlatRange{0, made.flat.elems}
-                        : made.flat.shard(made.shards, is_of_experts ? options.expert_shard : options.shard);
+  bucket.shards = is_of_experts ? options.expert_shards : options.shards;
+  bucket.flat = workload::lay_out(elems, bucket.shards);
+  bucket.own = stage == 0 ? FlatRange{0, bucket.flat.elems}
+                          : bucket.flat.shard(bucket.shards, is_of_experts ? options.expert_shard : options.shard);
   for (std::size_t i = 0; i < members.size(); ++i) {
     Position& position = positions.at(members[i]);
     LOCKSTEP_CHECK(position.bucket < 0, parameters[members[i]].name + " is in two buckets");
-    position = {static_cast<std::int32_t>(buckets.size()) - 1, made.flat.places[i]};
+    position = {static_cast<std::int32_t>(buckets.size()) - 1, bucket.flat.places[i]};
   }
-  made.parts = parts_of<Bucket::PartCommits>(parameters, members);
-  made.members = std::move(members);
-  allocate(made);
+  bucket.parts = parts_of<Bucket::PartCommits>(parameters, members);
+  bucket.members = std::move(members);
+  allocate(bucket);
 }
 
-void ParameterStore::Data::allocate(Bucket& made) {
-  const FlatRange whole{0, made.flat.elems};
+void ParameterStore::Data::allocate(Bucket& bucket) {
+  const FlatRange whole{0, bucket.flat.elems};
   const auto zeros = [this](MemoryKind kind, core::DType dtype, FlatRange range) {
     return FlatTensor{zeroed(kind, dtype, range.count()), range.begin};
   };
-  if (stage == 3) made.weights_are = Bucket::Weights::sharded;
+  if (stage == 3) bucket.weights_are = Bucket::Weights::sharded;
   if (!options.offload.parameters) {
-    made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
+    bucket.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? bucket.own : whole);
   }
   if (options.secondary_ranks > 0 && options.has_secondary.at(buckets.size() - 1)) {
     LOCKSTEP_CHECK(stage == 3, "a secondary copy of sharded weights");
-    const FlatRange own = made.flat.shard(options.secondary_ranks, options.secondary_rank);
-    made.secondary = zeros(MemoryKind::weights, options.compute, own);
+    const FlatRange own = bucket.flat.shard(options.secondary_ranks, options.secondary_rank);
+    bucket.secondary = zeros(MemoryKind::weights, options.compute, own);
   }
-  if (!options.offload.gradients && !options.frees_gradients) make_gradient(made);
+  if (!options.offload.gradients && !options.frees_gradients) make_gradient(bucket);
   if (options.offload.optimizer) return;
-  if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
+  if (narrow_weights()) bucket.master = zeros(MemoryKind::optimizer, core::DType::f32, bucket.own);
   const auto moment = [&](State which) {
-    return has(which) ? zeros(MemoryKind::optimizer, core::DType::f32, made.own) : FlatTensor{};
+    return has(which) ? zeros(MemoryKind::optimizer, core::DType::f32, bucket.own) : FlatTensor{};
   };
-  made.first_moment = moment(State::first_moment);
-  made.second_moment = moment(State::second_moment);
+  bucket.first_moment = moment(State::first_moment);
+  bucket.second_moment = moment(State::second_moment);
 }
 
 void ParameterStore::Data::begin_offload() {
@@ -367,7 +367,7 @@ void ParameterStore::store_back(State which) {
 
 bool ParameterStore::Data::is_held(std::int64_t version) const {
   return std::any_of(versions.held.begin(), versions.held.end(),
-                     [version](const auto& one) { return one.second == version; });
+                     [version](const auto& weights) { return weights.second == version; });
 }
 
 void ParameterStore::Data::copy_newest(WeightVersions::Copy& to) {

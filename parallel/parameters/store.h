@@ -14,8 +14,8 @@
 //
 // With StoreOptions::offload each column's shards may lie in a StateRoom, and not on the device (offload.h):
 // master weights and states of any stage, reduced gradients of stages 2 and 3 (offload() takes them there), weights of
-// stage 3 (load() brings a bucket's shard, which the next gather() uses up). update() brings all of them.
-// A secondary copy is one more shard of the weights, a larger one, from which fewer ranks gather the whole.
+// stage 3 (load() brings a bucket's shard, which the next gather() uses up). update() brings all shards. A secondary
+// copy is one more shard of the weights, a larger one, from which fewer ranks gather the whole.
 //
 // The states of a bucket, and who moves it from one to the next: the rank's own thread, which runs the kernels, or the
 // thread of a lane, which runs a collective. What has a beginning and an end returns a handle, which the call that ends
@@ -41,9 +41,9 @@
 // is begun, so that a reduction may be late. REDUCED gradients are read (own_gradient(), the norm, update()) only when
 // no microbatch's are left that are added to or wait: the sum would lack them.
 //
-// The order between threads is that of the Step, which is data: check_step proves that a rank gathers and gives up each
-// bucket in turn, before anything runs (schedules/step/step.h). A call that meets another state than the one
-// drawn here is a bug, and says so by name.
+// The order between threads is the Step's, which is data: check_step proves that a rank gathers and gives up each
+// bucket in turn, before anything runs (schedules/step/step.h). A call that meets another state than the one drawn here
+// is a bug, which the message names.
 #pragma once
 
 #include <cstdint>
@@ -150,8 +150,8 @@ class ParameterStore {
   class Reduction;
   class Landed;
   Reduction reduce(std::int32_t bucket);
-  // Copies reduced gradients to their offload room, added to those of earlier microbatches. Ends the bucket's
-  // reduction, as Landed::add() does; CPU kernels run in the calling thread only.
+  // Copies reduced gradients to their offload room, added to earlier microbatches'. Ends the bucket's reduction, as
+  // Landed::add() does; CPU kernels run in the calling thread only.
   void offload(std::int32_t bucket, Landed landed, const kernels::Context& lane);
   // The sharded, reduced gradient of a bucket: for sums over further groups (tied embeddings, tensor-parallel ranks)
   // and for hooks, once per step. Ranks that sum one parameter must have it at the same position in their buckets
@@ -309,7 +309,7 @@ class [[nodiscard]] ParameterStore::Landed {
  public:
   Landed() = default;  // empty
   kernels::InOut shard() const;
-  // Adds the result to that of earlier microbatches. CPU kernels run in the calling thread only.
+  // Adds the result to earlier microbatches'. CPU kernels run in the calling thread only.
   void add(const kernels::Context& lane) &&;
 
  private:

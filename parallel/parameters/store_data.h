@@ -49,7 +49,7 @@ struct ParameterStore::Bucket {
   FlatTensor weights;    // in the compute dtype: whole, or with stage 3 the own shard; empty if that is offloaded
   StagedTensor loaded;   // if it is offloaded: the own shard, between load() and its gather
   Tensor gathered;       // stage 3: the whole weights while used
-  FlatTensor secondary;  // stage 3 with a secondary copy: this rank's shard of it
+  FlatTensor secondary;  // stage 3 with a secondary copy: this rank's shard
   bool secondary_is_made = false;    // from the current weights
   bool gathered_from_shards = true;  // origin of the gathered weights
   // The following are on the device, for the own shard; empty if states are offloaded.
@@ -142,7 +142,7 @@ struct ParameterStore::Data {
 
   void add_bucket(std::vector<std::size_t> members);
   void begin_offload();
-  void allocate(Bucket& made);
+  void allocate(Bucket& bucket);
   Tensor zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
 
   // The part of `wanted` without padding, in pieces of limited size that are contiguous both in the bucket and in the

@@ -46,18 +46,18 @@ std::string text_of(const StoreOptions& options, std::int32_t shards) {
 }
 
 // One rank that makes all ranks' gradients.
-void train_alone(Ranks& one, std::size_t num_ranks, int microbatches, Gradients (*gradients_of)(int step)) {
-  one.each([](ParameterStore& store) { store.initialize(17); });
+void train_alone(Ranks& single, std::size_t num_ranks, int microbatches, Gradients (*gradients_of)(int step)) {
+  single.each([](ParameterStore& store) { store.initialize(17); });
   for (int step = 1; step <= kSteps; ++step) {
-    one.store(0).zero_gradients();
+    single.store(0).zero_gradients();
     const Gradients gradients = gradients_of(step);
     for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
       for (std::size_t r = 0; r < num_ranks; ++r) {
-        backward(one, microbatch,
+        backward(single, microbatch,
                  [&](std::size_t, int m, std::size_t p, std::int64_t i) { return gradients(r, m, p, i); });
       }
     }
-    one.store(0).update(kAdamW, step, kFactor);
+    single.store(0).update(kAdamW, step, kFactor);
   }
 }
 
@@ -92,15 +92,15 @@ void train_hybrid(std::vector<std::unique_ptr<Ranks>>& replicas, int microbatche
 TEST(StoreStages, ReplicasOfShardsGiveTheBitsOfOneRank) {
   for (const Dtypes& dtypes : kDtypes) {
     for (const int microbatches : {1, 2}) {
-      Ranks one({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
-      train_alone(one, 4, microbatches, small_integers);
+      Ranks single({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
+      train_alone(single, 4, microbatches, small_integers);
       for (std::int32_t zero = 1; zero <= 3; ++zero) {
         const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero};
         std::vector<std::unique_ptr<Ranks>> replicas;
         for (int set = 0; set < 2; ++set) replicas.push_back(std::make_unique<Ranks>(options, 2));
         train_hybrid(replicas, microbatches);
         SCOPED_TRACE(text_of(options, 2) + " in 2 replicas");
-        for (const auto& set : replicas) expect_same(*set, one);
+        for (const auto& set : replicas) expect_same(*set, single);
       }
     }
   }
@@ -124,7 +124,7 @@ TEST(StoreStages, TheWholeIsGivenUpBeforeReplicasAreSummed) {
   std::vector<ParameterStore::Landed> landed;
   for (auto& bucket : reductions) landed.push_back(std::move(bucket.front()).landed());
   EXPECT_EQ(gradients_at(ranks.at(0)), shards);
-  for (ParameterStore::Landed& one : landed) std::move(one).add(ranks.lane());
+  for (ParameterStore::Landed& gradient : landed) std::move(gradient).add(ranks.lane());
   EXPECT_NO_THROW(ranks.store(0).own_gradient(0));
 }
 
@@ -132,8 +132,8 @@ TEST(StoreStages, ExactSumsGiveTheBitsOfOneRank) {
   for (const Dtypes& dtypes : kDtypes) {
     for (std::int32_t shards = 1; shards <= 4; ++shards) {
       for (const int microbatches : {1, 2}) {
-        Ranks one({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
-        train_alone(one, static_cast<std::size_t>(shards), microbatches, small_integers);
+        Ranks single({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
+        train_alone(single, static_cast<std::size_t>(shards), microbatches, small_integers);
         for (std::int32_t zero = 0; zero <= 3; ++zero) {
           for (const When when : {When::each_microbatch, When::late, When::once}) {
             if (zero < 2 && when != When::once) continue;
@@ -144,7 +144,7 @@ TEST(StoreStages, ExactSumsGiveTheBitsOfOneRank) {
                         shards);
             SCOPED_TRACE(text_of(ranks.options(), shards) + ", when " + std::to_string(static_cast<int>(when)));
             train(ranks, microbatches, when, small_integers);
-            expect_same(ranks, one);
+            expect_same(ranks, single);
           }
         }
       }
@@ -318,15 +318,15 @@ void train_delayed(Ranks& ranks, int microbatches) {
   for (int step = 1; step <= kSteps; ++step) {
     ranks.each([](ParameterStore& store) { store.zero_gradients(); });
     ranks.gather_all();
-    std::vector<std::jthread> beside;  // from the beginning on
+    std::vector<std::jthread> updates;  // from the beginning on
     for (std::size_t r = 0; r < ranks.size() && step > 1; ++r) {
-      beside.emplace_back([&ranks, r, step] { ranks.store(r).delayed_update(kAdamW, step - 1, kFactor); });
+      updates.emplace_back([&ranks, r, step] { ranks.store(r).delayed_update(kAdamW, step - 1, kFactor); });
     }
     for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
       backward(ranks, microbatch, fractions(step));
       ranks.reduce_all();
     }
-    beside.clear();
+    updates.clear();
     ranks.reshard_all();
     ranks.each([step](ParameterStore& store) {
       if (step > 1) store.take_update();
@@ -428,8 +428,8 @@ TEST(StoreStages, PaddingStaysZero) {
 
 // The rank's own thread goes on to the next microbatch while another reduces the one before.
 TEST(StoreStages, ALateReductionInAnotherThread) {
-  Ranks one({}, 1);
-  train_alone(one, 2, 4, small_integers);
+  Ranks single({}, 1);
+  train_alone(single, 2, 4, small_integers);
   Ranks ranks({.zero = 2}, 2);
   ranks.each([](ParameterStore& store) { store.initialize(17); });
   for (int step = 1; step <= kSteps; ++step) {
@@ -445,16 +445,16 @@ TEST(StoreStages, ALateReductionInAnotherThread) {
     ranks.each([step](ParameterStore& store) { store.update(kAdamW, step, kFactor); });
   }
   ranks.gather_all();
-  expect_same(ranks, one);
+  expect_same(ranks, single);
 }
 
 // Results do not depend on the threads of kernels.
 TEST(StoreStages, ThreadsChangeNoBits) {
-  Ranks one({.compute = DType::bf16, .gradient = DType::bf16}, 1);
+  Ranks single({.compute = DType::bf16, .gradient = DType::bf16}, 1);
   Ranks three({.compute = DType::bf16, .gradient = DType::bf16}, 1, {.num_threads = 3});
-  train(one, 2, When::once, fractions);
+  train(single, 2, When::once, fractions);
   train(three, 2, When::once, fractions);
-  expect_same(three, one);
+  expect_same(three, single);
 }
 
 }  // namespace

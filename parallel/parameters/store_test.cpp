@@ -243,7 +243,7 @@ TEST(Store, WholeBucketsShowInThePeakOnly) {
   EXPECT_EQ(memory.now(), held);
   std::int64_t largest = 0;
   for (std::int32_t b = 0; b < 3; ++b) largest = std::max(largest, ranks.store(0).padded_elems(b));
-  // All buckets at once, as this step has it; a landing shard a bucket, one after the other.
+  // All buckets at once, as this step has it; a landing shard per bucket, in order.
   const std::int64_t elems = padded(ranks.store(0));
   const BytesByKind more{2 * elems, 4 * elems, 0, 0, 0};
   const BytesByKind peak = memory.peak_of_each();

@@ -78,7 +78,7 @@ bool ParameterStore::gradients_are_finite() {
       inputs, core::DType::i32, data_->memory, data_->where, [this](const kernels::In& x, const kernels::Out& result) {
         kernels::run(kernels::FiniteCheck{.count = x.elems, .x = x, .finite = result}, data_->where);
       });
-  return std::all_of(finite.begin(), finite.end(), [](std::int32_t one) { return one != 0; });
+  return std::all_of(finite.begin(), finite.end(), [](std::int32_t is_finite) { return is_finite != 0; });
 }
 
 namespace {

@@ -1,6 +1,6 @@
 """The fastest algorithm for each size and number of ranks, as a map, and the findings with which the page opens."""
 
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Iterable, Optional, Sequence
@@ -8,6 +8,7 @@ from typing import Iterable, Optional, Sequence
 from reports.analysis.caveats import limited
 from reports.analysis.panels import Panel, Setting
 from reports.analysis.estimate import certain_factor
+from reports.analysis.groups import by, Finding
 from reports.analysis.results import basis_text, fastest_words, headline, PanelResult
 from reports.units import bytes_text, collective_name, counted, times_text
 
@@ -53,9 +54,7 @@ class WinnerMap:
     @property
     def labels(self) -> list[str]:
         """Algorithms that are fastest in some cell, the most frequent first."""
-        counts: dict[str, int] = defaultdict(int)
-        for cell in self.cells:
-            counts[cell.label] += 1
+        counts = Counter(cell.label for cell in self.cells)
         return sorted(counts, key=lambda label: (-counts[label], label))
 
     @property
@@ -78,10 +77,7 @@ class WinnerMap:
 
 
 def maps_of(results: Sequence[PanelResult]) -> tuple[WinnerMap, ...]:
-    groups: dict[Setting, list[PanelResult]] = defaultdict(list)
-    for result in results:
-        if len(result.panel.series) > 1:
-            groups[replace(result.panel.setting, ranks=0)].append(result)
+    groups = by((result for result in results if len(result.panel.series) > 1), lambda result: replace(result.panel.setting, ranks=0))
     kept = [group for group in groups.values() if len(group) >= FEWEST]
     return tuple(WinnerMap(tuple(sorted(group, key=lambda result: result.panel.setting.ranks)), number)
                  for number, group in enumerate(kept, start=1))
@@ -97,17 +93,6 @@ def _cell(panel: Panel, size: int) -> Cell:
 # The main findings, with which the page opens and which the terminal prints.
 
 MOST = 10
-
-
-@dataclass(frozen=True)
-class Finding:
-    headline: str
-    text: str
-    why: str
-    badge: str  # basis, if the finding is not measured
-    anchor: str  # the page's section
-    caveat: str = ""  # what limits it: ranks that share cores, few samples (caveats.py)
-    exact: str = ""  # the part of the text that does not depend on times
 
 
 def main_findings(results: Sequence[PanelResult]) -> list[Finding]:

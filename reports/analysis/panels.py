@@ -2,7 +2,6 @@
 
 Lines of one panel come from one machine, one build, one basis and one emulated link; anything else is another panel.
 """
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Iterable, Optional
@@ -10,6 +9,7 @@ from typing import Iterable, Optional
 import numpy as np
 
 from reports.analysis.estimate import Estimate, exact, median_of
+from reports.analysis.groups import by
 from reports.records import Build, Link, Machine, PlanCounts, Records, Row
 from reports.units import collective_order
 
@@ -113,10 +113,7 @@ class Panel:
 
 
 def panels_of(records: Records) -> list[Panel]:
-    groups: dict[Setting, list[Row]] = defaultdict(list)
-    for row in records.rows:
-        groups[_setting_of(row)].append(row)
-    panels = [_panel(setting, rows) for setting, rows in groups.items()]
+    panels = [_panel(setting, rows) for setting, rows in by(records.rows, _setting_of).items()]
     return sorted(panels, key=lambda panel: _order(panel.setting))
 
 
@@ -155,10 +152,7 @@ def _panel(setting: Setting, rows: list[Row]) -> Panel:
     timed = [row for row in rows if _is_plotted(row)]
     in_place = bool(timed) and all(row.in_place for row in timed)
     labels = labels_of(rows)
-    by_series: dict[tuple[str, Variant], list[Row]] = defaultdict(list)
-    for row in timed:
-        if row.in_place == in_place:
-            by_series[(row.algorithm, variant_of(row))].append(row)
+    by_series = by((row for row in timed if row.in_place == in_place), lambda row: (row.algorithm, variant_of(row)))
     series = tuple(_series(labels[key], *key, by_series[key]) for key in labels if key in by_series)
     return Panel(setting, rows[0].run.machine, tuple(rows), tuple(map(_checked, series)), in_place)
 
@@ -181,9 +175,7 @@ def _is_plotted(row: Row) -> bool:
 
 
 def _series(label: str, algorithm: str, variant: Variant, rows: list[Row]) -> Series:
-    by_size: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_size[row.bytes].append(row)
+    by_size = by(rows, lambda row: row.bytes)
     points = tuple(point_of(by_size[size]) for size in sorted(by_size))
     pooled = sum(len(same) > 1 for same in by_size.values())
     return Series(label, algorithm, variant, points, pooled)

@@ -8,8 +8,9 @@ from reports.analysis.crossover import (
     Verdict)
 from reports.analysis.estimate import alike, certain_factor, undecided
 from reports.analysis.fit import Fit, FitKey, fits_of, key_of, NoFit, Prediction, Predictions, predictions_of
+from reports.analysis.groups import by, listed, Places
 from reports.analysis.panels import Panel, panels_of, Point, Series, Setting, Variant
-from reports.records import Link, Records, Run
+from reports.records import Link, Records
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
 
 
@@ -195,8 +196,8 @@ class Analysis:
 def analyse(records: Records) -> Analysis:
     panels = panels_of(records)
     fits = fits_of(panels)
-    tags = _Tags(records.runs)
-    return Analysis(tuple(_result(panel, fits, tags) for panel in panels), fits)
+    places = Places(records.runs)
+    return Analysis(tuple(_result(panel, fits, places) for panel in panels), fits)
 
 
 def link_text(link: Optional[Link]) -> str:
@@ -211,33 +212,19 @@ def basis_text(setting: Setting) -> str:
     return setting.basis + link_text(setting.link) + (f" on {setting.devices_of}" if setting.devices_of else "")
 
 
-class _Tags:
-    """Names for machines and builds, used only where there are several; numbered as in the notes."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.machines = list(dict.fromkeys(run.machine.fingerprint for run in runs))
-        self.builds = list(dict.fromkeys(run.build for run in runs))
-
-    def name(self, setting: Setting) -> str:
-        reduced = "" if setting.op in ("none", "") else f" {setting.op}"
-        parts = [counted(setting.ranks, "rank"), setting.dtype + reduced]
-        if setting.root > 0:
-            parts.append(f"root {setting.root}")
-        parts.append(basis_text(setting))
-        if len(self.machines) > 1:
-            parts.append(f"machine {self.machines.index(setting.fingerprint) + 1}")
-        if len(self.builds) > 1:
-            parts.append(f"build {self.builds.index(setting.build) + 1} ({setting.build.short_revision})")
-        return ", ".join(parts)
+def _name(setting: Setting, places: Places) -> str:
+    reduced = "" if setting.op in ("none", "") else f" {setting.op}"
+    return listed(counted(setting.ranks, "rank"), setting.dtype + reduced, f"root {setting.root}" if setting.root > 0 else "",
+                  basis_text(setting), places.of(setting.fingerprint, setting.build))
 
 
-def _result(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]], tags: _Tags) -> PanelResult:
+def _result(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]], places: Places) -> PanelResult:
     predictions = predictions_of(panel, fits)
     duels = tuple(_duels(panel, predictions))
     fastest = fastest_spans(panel.series)
     answer = _answer(panel, duels, fits)
     why = " ".join(duel.why for duel in duels if duel.why)
-    name = tags.name(panel.setting) + (f", on {panel.gpus}" if panel.gpus else "")
+    name = _name(panel.setting, places) + (f", on {panel.gpus}" if panel.gpus else "")
     return PanelResult(name, panel, duels, fastest, predictions, answer,
                        _best_text(panel, fastest) + _members_text(duels), why, _bounds_text(duels, predictions))
 
@@ -339,10 +326,7 @@ def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
     turn = known[0].fit.turn
     if known[0].fit.poor or not alike(turn, turn):
         return f"Where messages turn from latency-bound to bandwidth-bound is {undecided(turn.spread)}."
-    at: dict[str, list[str]] = {}
-    for one in known:
-        at.setdefault(about(one.latency_bound_below), []).append(one.label)
-    (first, names), *others = at.items()
+    (first, names), *others = by(known, lambda one: about(one.latency_bound_below), lambda one: one.label).items()
     tail = "".join(f", {joined(labels)} near {size}" for size, labels in others)
     return f"{joined(names)} {'turns' if len(names) == 1 else 'turn'} from latency-bound to bandwidth-bound near {first}{tail}."
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Sequence
 
 from reports.analysis.estimate import Estimate, exact, of_stats
+from reports.analysis.groups import by
 from reports.claims.data import BASES, Claim, Commands, Evidence, EXACT, Selection
 from reports.schema import ReportError
 from reports.records import Records, Run
@@ -279,9 +280,7 @@ def _where(answer: Answer) -> str:
     if answer.verdict != ONLY_IF:
         return {HOLDS: "always", NOT: "never"}.get(answer.verdict, answer.verdict)
     evidence, curves = answer.evidence, answer.found.curves
-    parts: dict[str, list[str]] = {}
-    for group, points in curves.items():
-        parts.setdefault(_span(points, evidence), []).append(_named(group, evidence.by_name))
+    parts = by(curves.items(), lambda curve: _span(curve[1], evidence), lambda curve: _named(curve[0], evidence.by_name))
     if evidence.by is None:
         return f"{evidence.axis} {next(iter(parts))}"
     texts = [f"{text} at {joined(groups)}" for text, groups in parts.items()]

@@ -3,7 +3,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence
 
-from reports.analysis.findings import Finding
+from reports.analysis.groups import Finding
 from reports.analysis.training.runs import chart_stem, line_name, line_text, parts_text, run_name, telling, titled
 from reports.html.run_view import FrameView, frame_view
 from reports.page import Drawing, Fact

@@ -1,7 +1,7 @@
 """The page of real data-parallel steps, whose gradients are reduced in buckets."""
 from typing import Any, Sequence
 
-from reports.analysis.steps.overlap import link_text
+from reports.analysis.groups import link_text
 from reports.analysis.training.data_parallel import (
     analyse_buckets, best_text, bucket_text, BucketsResult, bytes_sentence, curve_text, exposed_ms, ideal_ms, reductions)
 from reports.page import (
@@ -33,11 +33,11 @@ def _section(result: BucketsResult) -> Section:
     """Exposed communication over bucket size, and charts of the rows that hide most and least."""
     title = "Exposed communication by bucket size"
     lines = drawing("lines", f"{result.anchor}-exposed", "layer_figures.bucket_figure", result, title, result.name,
-                    EMULATED if result.emulates else "", f"{title}, a panel per number of ranks, a line per link: {result.name}")
+                    EMULATED if result.basis else "", f"{title}, a panel per number of ranks, a line per link: {result.name}")
     rows = table("Every row of the records: fewest ranks first, then the fastest links", (*_COLUMNS, *energy_columns(result.lines)), result.lines,
                  lambda one: reductions(one).status)
     return group(result, [best_text(result), *map(curve_text, result.curves), bytes_sentence(result)],
-                 [lines, *step_drawings(result.lines, result.anchor)], [rows], badge="emulated" if result.emulates else "")
+                 [lines, *step_drawings(result.lines, result.anchor)], [rows], badge=result.basis)
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:

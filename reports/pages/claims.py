@@ -3,7 +3,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Sequence
 
-from reports.analysis.findings import Finding
+from reports.analysis.groups import Finding
 from reports.claims.data import BASES, Commands, load_claims, load_suite
 from reports.claims.verdict import (
     HOLDS, NOT, ONLY_IF, UNDECIDED, UNKNOWN, UNTESTED, Answer, Settled, axis_text, range_text, settle, test_text, value_text)

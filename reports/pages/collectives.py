@@ -6,7 +6,8 @@ from typing import Any, Optional, Sequence
 
 from reports.analysis.caveats import caveat_of, disturbed_text
 from reports.analysis.crossover import best_time, sentence, Verdict
-from reports.analysis.findings import badge_of, Finding, main_findings, maps_of, WinnerMap
+from reports.analysis.groups import Finding
+from reports.analysis.findings import badge_of, main_findings, maps_of, WinnerMap
 from reports.analysis.fit import Prediction
 from reports.analysis.panels import labels_of, Panel, Series, Setting, variant_of
 from reports.analysis.results import analyse, basis_text, headline, link_text, PanelResult

@@ -3,7 +3,7 @@ from reports.analysis.training.layers import (
     analyse_context, context_bytes_sentence, ContextResult, exposed_sentence, exposed_us, hidden, hidden_sentence, load_sentence, memory_sentence,
     simulated_hidden, time_sentence)
 from reports.page import (
-    bad_lines, basis_of, Column, counts, each, EMULATED, Fact, figures_of, group, number, numbers, Page, passes_fact, ranks_text, Section, sizes,
+    bad_lines, Column, counts, each, EMULATED, Fact, figures_of, group, number, numbers, Page, passes_fact, ranks_text, Section, sizes,
     STATUS, status_of, table, words, Cell)
 from reports.records import Context
 from reports.units import counted
@@ -38,11 +38,11 @@ _COLUMNS = (
 
 
 def _section(result: ContextResult) -> Section:
-    simulated = all(one.simulated_exposed_us for one in result.all)
+    simulated = all(one.simulated_exposed_us for one in result.lines)
     told = [time_sentence(result), memory_sentence(result), hidden_sentence(result), load_sentence(result), context_bytes_sentence(result),
             *([exposed_sentence(result)] if simulated else [])]
-    drawn = figures_of(result, "lines", _FIGURES + (_EXPOSED,) * simulated, EMULATED if basis_of(result) else "", untimed=("memory", "load"))
-    return group(result, told, drawn, [table("Every row of the records, forward and backward together", _COLUMNS, result.all, status_of)])
+    drawn = figures_of(result, "lines", _FIGURES + (_EXPOSED,) * simulated, EMULATED if result.basis else "", untimed=("memory", "load"))
+    return group(result, told, drawn, [table("Every row of the records, forward and backward together", _COLUMNS, result.lines, status_of)])
 
 
 PAGE = Page(

@@ -2,7 +2,7 @@
 from reports.analysis.training.layers import (
     analyse_experts, case_name, experts_bytes_text, EXPERTS_PARTS, experts_split_text, ExpertsResult, skew_text, slowdown_of)
 from reports.page import (
-    bad_lines, basis_of, Cell, Column, each, EMULATED, Fact, figures_of, group, number, numbers, Page, passes_fact, ranks_text, Section, sizes,
+    bad_lines, Cell, Column, each, EMULATED, Fact, figures_of, group, number, numbers, Page, passes_fact, ranks_text, Section, sizes,
     STATUS, status_of, table, words)
 
 _FIGURES = (
@@ -30,7 +30,7 @@ def _columns(result: ExpertsResult) -> list[Column]:
 
 def _section(result: ExpertsResult) -> Section:
     return group(result, [experts_split_text(result), skew_text(result), experts_bytes_text(result)],
-                 figures_of(result, "parts", _FIGURES, EMULATED if basis_of(result) else ""),
+                 figures_of(result, "parts", _FIGURES, EMULATED if result.basis else ""),
                  [table("Every row of the records", _columns(result), result.lines, status_of)])
 
 

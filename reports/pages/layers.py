@@ -1,7 +1,7 @@
 """The page of tensor-parallel layers."""
 from reports.analysis.training.layers import analyse_layers, bytes_sentence, gain_text, LayersResult, split_text
 from reports.page import (
-    bad_lines, basis_of, counts, each, EMULATED, Fact, figures_of, group, numbers, Page, passes_fact, ranks_text, Section, sizes, STATUS, table,
+    bad_lines, counts, each, EMULATED, Fact, figures_of, group, numbers, Page, passes_fact, ranks_text, Section, sizes, STATUS, table,
     words)
 from reports.units import counted
 
@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 def _section(result: LayersResult) -> Section:
-    badge = EMULATED if basis_of(result) else ""
+    badge = EMULATED if result.basis else ""
     rows = [(case, form) for case in result.cases for form in case.forms]
     return group(result, [gain_text(result), split_text(result), bytes_sentence(result)],
                  figures_of(result, "parts", _FIGURES, badge, untimed=("bytes",)),

@@ -47,13 +47,13 @@ _SLOWDOWNS = (
 
 
 def _tables(result: ScalingResult) -> list[Table]:
-    return [table("Every layout of the records", _COLUMNS, (*result.lines, *result.beyond)),
+    return [table("Every layout of the records", _COLUMNS, (*result.run, *result.beyond)),
             table("Measured slowdowns: how many times as long as alone", _SLOWDOWNS,
-                  [(one, slow) for one in result.lines for slow in one.slowdowns])]
+                  [(one, slow) for one in result.run for slow in one.slowdowns])]
 
 
 def _largest_gap(result: ScalingResult) -> str:
-    line = max((one for one in result.lines if one.step("measured") and one.step("contended")),
+    line = max((one for one in result.run if one.step("measured") and one.step("contended")),
                key=lambda one: abs(one.step("measured").step_ms - one.step("contended").step_ms), default=None)
     if line is None:
         return "Measured minus predicted steps"
@@ -62,10 +62,10 @@ def _largest_gap(result: ScalingResult) -> str:
 
 
 def _stars(result: ScalingResult) -> str:
-    lines = [one for one in (*result.lines, *result.beyond) if one.verdict]
+    lines = [one for one in (*result.run, *result.beyond) if one.verdict]
     undecided = sum(one.verdict == "undecided" for one in lines)
     return (result.name + (f"  ·  {undecided} of {len(lines)} efficiencies are undecided" if undecided else "")
-            + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else ""))
+            + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.run) else ""))
 
 
 _NAMES = {"isolated": "simulated from pieces alone", "contended": "simulated with measured contention", "measured": "measured"}
@@ -89,7 +89,7 @@ def _drawings(result: ScalingResult) -> list[Drawing]:
     gap = any(one.step("measured") for one in result.pieces)
     wanted = (
         ("curve", "curve", "curve_figure", "Tokens per second by number of ranks, measured and simulated", bool(result.curves)),
-        ("losses", "losses", "losses_figure", "Efficiency of each layout, and what takes the rest", any(one.losses for one in result.lines)),
+        ("losses", "losses", "losses_figure", "Efficiency of each layout, and what takes the rest", any(one.losses for one in result.run)),
         ("three", "parts", "three_times_figure", "Time of each layout from its pieces alone, with contention, and measured", bool(result.pieces)),
         ("gap", "parts", "gap_figure", unbroken(_largest_gap(result)) if gap else "", gap))
     drawn = [drawing(kind, f"{result.anchor}-{name}", f"training_figures.{draw}", result, title, _stars(result), step_badge(result.first))

@@ -1,8 +1,9 @@
 """The page of pipeline schedules, and of collectives beside the computation."""
 from typing import Any, Callable, Optional, Sequence
 
+from reports.analysis.groups import link_text
 from reports.analysis.steps.overlap import (
-    analyse_overlap, charts_of, exposed_ms, hidden_text, link_finding, link_text, OverlapResult, way_text)
+    analyse_overlap, charts_of, exposed_ms, hidden_text, link_finding, OverlapResult, way_text)
 from reports.analysis.steps.schedules import (
     analyse_schedules, basis_badge, bubble, Case, contest_text, Growth, growths_of, percent_off, Workload, WorkloadResult)
 from reports.check import notes_on_schedules
@@ -217,11 +218,11 @@ def _overlap(result: OverlapResult) -> Section:
     told = [f"{link[:1].upper()}{link[1:]}: {link_finding(lines)}" for link, lines in result.by_link.items()]
     bars = _titled("parts", f"{result.anchor}-bars", "stacked_bars.overlap_figure", result,
                    ("Computing, and hidden and exposed communication of a step",
-                    dotted(result.name, "fastest links first, for each the shortest step first"), [result.basis]),
+                    dotted(result.name, "fastest links first, for each the shortest step first"), [result.first.basis]),
                    "A bar a case: computing, and what of the collectives is exposed")
     return group(result, told, [bars, *step_drawings(result.lines, result.anchor)],
                  [table("Every case: fastest links first, for each the shortest step first", _OVERLAP, result.lines)],
-                 badge=basis_badge([result.basis]), link=result.name)
+                 badge=result.basis, link=result.name)
 
 
 def _sections(results: Sequence[Any]) -> list[Section]:

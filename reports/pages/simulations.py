@@ -24,8 +24,8 @@ def _bubble(one: Simulation) -> float:
 
 
 def layouts_table(result: LayoutResult) -> Table:
-    shown = result.layouts[:MOST_LINES]
-    cut = f" (the first {MOST_LINES:,} of {len(result.layouts):,})" if len(shown) < len(result.layouts) else ""
+    shown = result.lines[:MOST_LINES]
+    cut = f" (the first {MOST_LINES:,} of {len(result.lines):,})" if len(shown) < len(result.lines) else ""
     return table(f"Every layout, the best that fits first{cut}", [
         words("layout", result.name_of, "tp tensor, cp context, ep expert, pp pipeline, dp data parallel"),
         words("schedule", lambda one: one.schedule, "pipeline schedule"), numbers("devices", lambda one: one.ranks),
@@ -47,12 +47,12 @@ def layouts_table(result: LayoutResult) -> Table:
 
 def memory_title(result: LayoutResult) -> str:
     """Names the kinds that fill the memory of the fastest layout."""
-    best = result.best
+    best = result.first
     kinds = sorted(((value, kind) for kind, value in best.memory_bytes.items() if kind != "total"), reverse=True)
     told = joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:2]])
     return unbroken(f"{result.name_of(best)} needs {bytes_text(best.memory_bytes['total'], 3)} of "
                     f"{bytes_text(best.capacity_bytes, 3)} per device, most of it {told}; "
-                    f"{len(result.fitting)} of {counted(len(result.layouts), 'layout')} "
+                    f"{len(result.fitting)} of {counted(len(result.lines), 'layout')} "
                     f"{'fits' if len(result.fitting) == 1 else 'fit'}")
 
 
@@ -60,8 +60,8 @@ def _bars(kind: str, result: LayoutResult, title: str) -> Drawing:
     subtitle = dotted(result.name, "fastest first, those that do not fit below" if result.alike else
                       "least time of all devices first, those that do not fit below",
                       f"all with {', '.join(result.common)}" if result.common else "",
-                      f"the first {MOST_BARS} of {len(result.layouts)}" if len(result.layouts) > MOST_BARS else "")
-    return drawing(kind, f"{result.anchor}-{kind}", f"stacked_bars.layout_{kind}_figure", result, title, subtitle, step_badge([result.best.basis]),
+                      f"the first {MOST_BARS} of {len(result.lines)}" if len(result.lines) > MOST_BARS else "")
+    return drawing(kind, f"{result.anchor}-{kind}", f"stacked_bars.layout_{kind}_figure", result, title, subtitle, step_badge([result.first.basis]),
                    f"A bar a layout, of stacked parts. {title}")
 
 
@@ -75,10 +75,10 @@ def _chart(one: Simulation, stem: str) -> Drawing:
 
 
 def _section(result: LayoutResult) -> Section:
-    best = result.best
+    best = result.first
     alike = [f"In all of them: {', '.join(result.common)}."] if result.common else []
     counts = f"FLOPs are counted as: {best.flop_convention}. All times and sizes are predictions."
-    timed = [one for one in result.layouts if one.timeline][:MOST_TIMELINES]
+    timed = [one for one in result.lines if one.timeline][:MOST_TIMELINES]
     drawn = [_bars("parts", result, "Parts of the step of each layout"), _bars("memory", result, memory_title(result)),
              *(_chart(one, f"{result.anchor}-gantt-{at}") for at, one in enumerate(timed, start=1))]
     return group(result, [layouts_text(result), parts_text(best), *alike, counts], drawn, [layouts_table(result)], badge=best.basis)

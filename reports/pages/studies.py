@@ -41,12 +41,12 @@ def points_table(result: StudyResult) -> Table:
     """A column for each coordinate, value and part that any point has."""
     return table("Every point", [
         words("series", lambda one: one.series, "line or class"), words("basis", lambda one: one.basis),
-        *(numbers(name, lambda one, name=name: one.at.get(name)) for name in _names(one.at for one in result.points)),
-        *(numbers(_shown(name), lambda one, name=name: one.values.get(name)) for name in _names(one.values for one in result.points)),
+        *(numbers(name, lambda one, name=name: one.at.get(name)) for name in _names(one.at for one in result.lines)),
+        *(numbers(_shown(name), lambda one, name=name: one.values.get(name)) for name in _names(one.values for one in result.lines)),
         *(numbers(f"{name} ms", lambda one, name=name: one.parts_ms.get(name), "of the step")
-          for name in _names(one.parts_ms for one in result.points)),
+          for name in _names(one.parts_ms for one in result.lines)),
         words("fits", lambda one: "yes" if one.fits else "no", "in a device's memory"), words("layout", lambda one: one.layout),
-        words("note", lambda one: one.note)], result.points)
+        words("note", lambda one: one.note)], result.lines)
 
 
 def _names(of: Iterable[dict[str, float]]) -> list[str]:
@@ -59,9 +59,9 @@ def _shown(name: str) -> str:
 
 
 def _section(result: StudyResult) -> Section:
-    sources = sorted({one.source for one in result.points if one.source})
+    sources = sorted({one.source for one in result.lines if one.source})
     published = [f"Published: {joined(sources)}. What was published is never part of what is simulated."] if sources else []
-    return group(result, [result.answer, *published], _drawings(result), [points_table(result)], f"{result.question} {result.setting}", result.basis)
+    return group(result, [result.answer, *published], _drawings(result), [points_table(result)], result.name, result.basis)
 
 
 def _facts(records: Records, results: Sequence[StudyResult]) -> list[Fact]:

@@ -41,11 +41,11 @@ _RUNS = (
 
 
 def runs_table(result: TrainingResult) -> Table:
-    return table("Every run of the records", (*_RUNS, *energy_columns(result.runs)), result.runs)
+    return table("Every run of the records", (*_RUNS, *energy_columns(result.lines)), result.lines)
 
 
 def replica_tables(result: TrainingResult) -> list[Table]:
-    runs = compared(result.runs)
+    runs = compared(result.lines)
     return [table("How replicas agree", [
         words("replicas agree by", way_name, "--sync, and the replica that is slowed down; or the format of gradients, --compression"),
         counts("steps", lambda one: one.steps[-1].step), numbers("loss", loss_at, f"mean of the last {SMOOTH} steps, nats per token"),
@@ -70,8 +70,8 @@ _ACTIVATIONS = (
 
 def activation_tables(result: TrainingResult) -> list[Table]:
     """All runs, if any of them keeps activations in parts or off the device."""
-    parted = any(one.activations for one in result.runs)
-    return [table("Activations in parts, or off the device", _ACTIVATIONS, result.runs)] if parted else []
+    parted = any(one.activations for one in result.lines)
+    return [table("Activations in parts, or off the device", _ACTIVATIONS, result.lines)] if parted else []
 
 
 def _kept_text(one: Training) -> str:
@@ -92,7 +92,7 @@ _PREDICTED = (
 
 
 def predicted_tables(result: TrainingResult) -> list[Table]:
-    runs = predicted_runs(result.runs)
+    runs = predicted_runs(result.lines)
     return [table("Steps as they were predicted, and as they ran", _PREDICTED, runs)] if runs else []
 
 
@@ -114,7 +114,7 @@ def _of_calls(row: tuple[str, str, Any], name: str) -> Optional[float]:
 def profile_tables(result: TrainingResult) -> list[Table]:
     """Collectives of steps that PyTorch's profiler timed; their sum beside that of the simulated step."""
     rows: list[tuple[str, str, Any]] = []
-    for one in (run for run in result.runs if run.profile):
+    for one in (run for run in result.lines if run.profile):
         rows += [(_short_name(one), each.collective, each) for each in one.profile.collectives]
         rows += [(_short_name(one), "all, measured", one.profile.sent_bytes), (_short_name(one), "all, simulated", one.profile.predicted_sent_bytes)]
     return [table("Collectives of profiled steps", _PROFILED, rows)] if rows else []
@@ -154,21 +154,21 @@ def _chart(one: Training, stem: str) -> Drawing:
 
 def _drawings(result: TrainingResult) -> list[Drawing]:
     drawn = [drawing(_KINDS.get(name, name), f"{result.anchor}-{name}", draw, result, title, result.name, step_badge(result.first))
-             for name, (draw, title, there) in _FIGURES.items() if there(result.runs)]
-    timed = [one for one in result.runs if one.timeline][:MOST_CHARTS]
+             for name, (draw, title, there) in _FIGURES.items() if there(result.lines)]
+    timed = [one for one in result.lines if one.timeline][:MOST_CHARTS]
     return drawn + [_chart(one, f"{result.anchor}-gantt-{at}") for at, one in enumerate(timed, start=1)]
 
 
 def _section(result: TrainingResult) -> Section:
     """If there are many runs, only the fastest has a sentence; the table has all."""
-    runs = result.runs if len(result.runs) <= MOST_TOLD else (result.fastest,)
-    told = [loss_text(result.runs), predicted_text(result.runs), equal_bytes_text(result.runs), straggler_text(result.runs),
+    runs = result.lines if len(result.lines) <= MOST_TOLD else (result.fastest,)
+    told = [loss_text(result.lines), predicted_text(result.lines), equal_bytes_text(result.lines), straggler_text(result.lines),
             *(joined_sentences(speed_text(one), energy_text(one)) for one in runs),
             f"FLOPs per token are counted as {result.first.flop_convention}; MFU is over what a product of matrices reaches on all cores or "
             "GPUs together, or as was stated."]
     tables = [runs_table(result), *replica_tables(result), *activation_tables(result), *predicted_tables(result), *profile_tables(result)]
     return group(result, [text for text in told if text], _drawings(result), tables,
-                 drawable=sum(one.timeline is not None for one in result.runs))
+                 drawable=sum(one.timeline is not None for one in result.lines))
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:

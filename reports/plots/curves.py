@@ -12,7 +12,7 @@ from reports.analysis.findings import Cell, WinnerMap
 from reports.analysis.panels import Panel, Point, Series
 from reports.analysis.fit import Predictions
 from reports.plots.frame import (
-    bytes_axis, draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, shortened, SIZE, tidy, value_axis)
+    bytes_axis, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE, tidy, value_axis)
 from reports.plots.style import GRID, INK, MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, short, time_text
 
@@ -50,30 +50,22 @@ def _styles(of: tuple[Any, dict[str, int]]) -> dict[str, Style]:
 
 def _curves(of: Of, heading: Heading, value: Value, text: Callable) -> Figure:
     panel, shown = of[0], _styles(of)
-    figure, axes = line_axes(heading, list(shown))
-    values = [value(point, point.time_us) for series in panel.series for point in series.points]
-    bytes_axis(axes, panel.sizes)
-    value_axis(axes, min(values), max(values), text)
-    axes.set_xlabel("message size")
-    for series in panel.series:
-        style = shown.get(series.label)
-        draw_line(axes, series.sizes, [value(point, point.time_us) for point in series.points], style)
-        if style:
-            _band(axes, series, style, value)
-    ends = [_end(series, shown[series.label], value) for series in panel.series if series.label in shown]
-    label_ends(axes, ends, len(panel.series) - len(ends))
+    curves = [Curve(series.label, series.sizes, [value(point, point.time_us) for point in series.points]) for series in panel.series]
+
+    def scale(axes: Axes) -> None:
+        _sizes(axes, panel.sizes, [value for curve in curves for value in curve.y], text)
+    figure, axes, _ = curves_figure(heading, curves, scale, shown, "other algorithm")
+    for series in (series for series in panel.series if series.label in shown):
+        low, high = ([value(point, end) for point, end in zip(series.points, ends)] for ends in
+                     ((point.p5 for point in series.points), (point.p95 for point in series.points)))
+        axes.fill_between(series.sizes, low, high, color=shown[series.label].colour, alpha=0.16, linewidth=0, zorder=2)
     return figure
 
 
-def _band(axes, series: Series, style: Style, value: Value) -> None:
-    low = [value(point, point.p5) for point in series.points]
-    high = [value(point, point.p95) for point in series.points]
-    axes.fill_between(series.sizes, low, high, color=style.colour, alpha=0.16, linewidth=0, zorder=2)
-
-
-def _end(series: Series, style: Style, value: Value) -> End:
-    last = series.points[-1]
-    return End(series.label, last.bytes, value(last, last.time_us), style)
+def _sizes(axes: Axes, sizes: Sequence[int], values: Sequence[float], text: Callable) -> None:
+    bytes_axis(axes, sizes)
+    value_axis(axes, min(values), max(values), text)
+    axes.set_xlabel("message size")
 
 
 COLUMNS = 3
@@ -122,19 +114,16 @@ BAND = 1.25  # shaded: within 25 %
 
 def predicted(of: tuple[Predictions, dict[str, int]], heading: Heading) -> Figure:
     predictions, shown = of[0], _styles(of)
-    known = list(predictions.by_label.values())
-    figure, axes = line_axes(heading, [p.label for p in known if p.label in shown])
-    ratios = [ratio for p in known for ratio in p.ratios]
-    bytes_axis(axes, sorted({size for p in known for size in p.model.sizes}))
-    value_axis(axes, min(ratios + [1 / BAND]), max(ratios + [BAND]), lambda value: f"{short(value)}×")
+    curves = [Curve(one.label, one.model.sizes, one.ratios) for one in predictions.by_label.values()]
+    ratios = [ratio for curve in curves for ratio in curve.y]
+
+    def scale(axes: Axes) -> None:
+        _sizes(axes, sorted({size for curve in curves for size in curve.x}), [*ratios, 1 / BAND, BAND], lambda value: f"{short(value)}×")
+    names = {curve.name for curve in curves}
+    figure, axes, _ = curves_figure(heading, curves, scale, {name: style for name, style in shown.items() if name in names}, "other algorithm")
     axes.axhspan(1 / BAND, BAND, color=GRID, alpha=0.6, zorder=0.5, linewidth=0)
     axes.axhline(1, color=MUTED, linewidth=1.2, zorder=1)
-    axes.set_xlabel("message size")
     axes.set_ylabel("measured / predicted time")
-    for p in known:
-        draw_line(axes, p.model.sizes, p.ratios, shown.get(p.label))
-    ends = [End(p.label, p.model.sizes[-1], p.ratios[-1], shown[p.label]) for p in known if p.label in shown]
-    label_ends(axes, ends, len(known) - len(ends))
     return figure
 
 

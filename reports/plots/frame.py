@@ -1,5 +1,6 @@
 """The frame that all figures share, names beside points, and a figure as one small SVG file."""
 
+import math
 import re
 import textwrap
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from reports.page import Heading
-from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
+from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style, styles_for
 from reports.units import bytes_text, counted
 
 
@@ -144,6 +146,18 @@ def line_axes(heading: Heading, labels: Sequence[str]) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def axes_within(figure: Figure, top: float, left: float, right: float, bottom: float, above: float = 0.1) -> Axes:
+    """Axes with these inches at their sides, `above` below the figure's heading, which ends at `top`."""
+    width, height = figure.get_size_inches()
+    return figure.add_axes([left / width, bottom / height, 1 - (left + right) / width, top - (bottom + above) / height])
+
+
+def key(label: str, style: Style, size: float = 6, hollow: bool = False, **look: Any) -> Line2D:
+    """A marker of a legend."""
+    return Line2D([], [], label=label, **{"linestyle": "none", "marker": style.marker, "color": style.colour, "markersize": size,
+                                          "markerfacecolor": PAPER if hollow else style.colour, **look})
+
+
 def tidy(axes: Axes) -> None:
     axes.grid(True, which="major", color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
@@ -209,7 +223,7 @@ class End:
     style: Style
 
 
-def label_ends(axes: Axes, ends: Sequence[End], others: int = 0) -> None:
+def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Writes names at the right edge, moved apart where lines end close together; a thin leader joins name and line."""
     if not ends:
         return
@@ -222,9 +236,6 @@ def label_ends(axes: Axes, ends: Sequence[End], others: int = 0) -> None:
         axes.plot([1.043], [place], marker=end.style.marker, markersize=5, transform=axes.transAxes, color=colour,
                   clip_on=False)
         axes.text(1.06, place, shortened(end.label), transform=axes.transAxes, va="center", size=8.8, color=INK)
-    if others:
-        axes.figure.text(0.985, 0.015, f"grey: {counted(others, 'other algorithm')}", size=8, color=MUTED, ha="right",
-                         va="bottom")
 
 
 def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
@@ -258,6 +269,41 @@ def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], style: Optiona
         return
     axes.plot(x, y, color=style.colour, linestyle=style.dash, marker=style.marker, markersize=4.4, linewidth=1.7,
               markeredgewidth=0, zorder=3)
+
+
+@dataclass(frozen=True)
+class Curve:
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def curves_figure(heading: Heading, curves: Sequence[Curve], scale: Callable[[Axes], None], shown: Optional[Mapping[str, Style]] = None,
+                  grey: str = "", ends: bool = True) -> tuple[Figure, Axes, Mapping[str, Style]]:
+    """Curves with their names at their ends, on axes that `scale` prepares. Those that are not in `shown` are `grey`: "other schedule"."""
+    styles = styles_for([curve.name for curve in curves]) if shown is None else shown
+    figure, axes = line_axes(heading, list(styles) if ends else [])
+    scale(axes)
+    for curve in curves:
+        draw_line(axes, curve.x, curve.y, styles.get(curve.name))
+    named = [curve for curve in curves if curve.name in styles] if ends else []
+    label_ends(axes, [End(curve.name, curve.x[-1], curve.y[-1], styles[curve.name]) for curve in named])
+    if grey and len(named) < len(curves):
+        figure.text(0.985, 0.015, f"grey: {counted(len(curves) - len(named), grey)}", size=8, color=MUTED, ha="right", va="bottom")
+    return figure, axes, styles
+
+
+def few_ticks(axes: Axes, values: Iterable[float], label: str, text: Callable[[float], str], room: float = 1.2, most: float = math.inf) -> None:
+    """A log axis with a tick at each value, as many as have room."""
+    values = sorted(set(values))
+    ticks: list[float] = []
+    for value in values:
+        if not ticks or value >= 0.999 * (values[-1] / values[0]) ** (1 / most) * ticks[-1]:
+            ticks.append(value)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(values[0] / room, values[-1] * room)
+    ticks_at(axes, ticks, [text(value) for value in ticks])
+    axes.set_xlabel(label)
 
 
 # Names beside points, only where they cover no other name or point; a name without a free position is left out.

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNL
 
 from reports.analysis.gate.words import change_text, interval_text, limit_text, NONE
 from reports.plots.kernel_dots import row_lines
-from reports.plots.frame import Heading, legend_below, new_figure, row_axes, ticks_at, tidy
+from reports.plots.frame import axes_within, Heading, legend_below, new_figure, row_axes, ticks_at, tidy
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.records import GateCase, GateChange, GateSeries
 from reports.units import counted, short
@@ -150,9 +150,7 @@ def forest_figure(cases: Sequence[GateCase], threshold: float, confidence: float
     names = row_names([case.case for case in rows.shown], NAME)
     row = TALL_ROW if any("\n" in name for name in names) else ROW
     figure, top = new_figure(heading, 1.55 + row * max(rows.number, 1), WIDTH)
-    height = figure.get_figheight()
-    bottom = 0.92 / height
-    axes = figure.add_axes([NAMES / WIDTH, bottom, 1 - (NAMES + NUMBERS) / WIDTH, top - bottom - 0.3 / height])
+    axes = axes_within(figure, top, NAMES, NUMBERS, 0.92, 0.3)
     _frame(axes, rows, names, _limits(rows, threshold))
     if threshold > 0:
         axes.axvspan(1 / (1 + threshold), 1 + threshold, color=GRID, alpha=0.55, linewidth=0, zorder=0.2)

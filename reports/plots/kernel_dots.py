@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
+from reports.analysis.groups import by
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.pages.kernels import MOST_ROWS
-from reports.plots.frame import Heading, legend_below, new_figure, row_axes
+from reports.plots.frame import Heading, key, legend_below, new_figure, row_axes
 from reports.plots.style import GRID, INK, MUTED, numbered, OTHERS, PAPER, Style
 from reports.records import Kernel
 from reports.units import share_text, short
@@ -142,9 +143,7 @@ def _draw(axes: Axes, rows: Sequence[Case], pairs: dict[Case, Pair], cut: bool) 
 
 
 def _legend(figure: Figure, names: tuple[str, str]) -> None:
-    slow = Line2D([], [], linestyle="none", marker=_SLOW.marker, color=_SLOW.colour, markerfacecolor=PAPER,
-                  markeredgewidth=1.3, label=names[0])
-    fast = Line2D([], [], linestyle="none", marker=_FAST.marker, color=_FAST.colour, label=names[1])
+    slow, fast = key(names[0], _SLOW, hollow=True, markeredgewidth=1.3), key(names[1], _FAST)
     ratio = Line2D([], [], linestyle="none", label=f"at the right: speed of {names[1]} over speed of {names[0]}")
     legend_below(figure, [slow, fast, ratio], 3, handletextpad=0.3, columnspacing=1.6)
 
@@ -202,11 +201,8 @@ def _cut(name: str) -> str:
 
 
 def _dots(roofline: Roofline, way: Way) -> Dots:
-    dots: Dots = {}
-    for case, kernel in roofline.timed.get(way, {}).items():
-        if kernel.share is not None:
-            dots.setdefault(_kernel_name(case), []).append((case, kernel))
-    return dots
+    timed = roofline.timed.get(way, {}).items()
+    return by(((case, kernel) for case, kernel in timed if kernel.share is not None), lambda dot: _kernel_name(dot[0]))
 
 
 def _ticks(right: float, columns: int) -> list[float]:

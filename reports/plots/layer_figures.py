@@ -1,7 +1,7 @@
 """One layer that ranks share (tensor-parallel layers, shared sequences, mixtures of experts), and buckets of gradients: parts of the
 time, communication that is hidden or exposed, bytes, memory and load."""
 from dataclasses import replace
-from typing import Callable, Sequence
+from typing import Callable, Optional, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,12 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from reports.analysis.groups import by
 from reports.analysis.training.data_parallel import (
     bucket_bytes, BucketCurve, BucketsResult, exposed_ms, hidden_share, ideal_ms, reductions)
 from reports.analysis.training.layers import (
     Case, case_name, ContextResult, ExpertsResult, exposed_us, hidden, LayersResult, simulated_exposed_us, units_text)
 from reports.plots.frame import (
-    draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, row_axes, ticks_at, tidy, value_axis)
+    axes_within, Curve, curves_figure, draw_line, few_ticks, Heading, key, legend_below, new_figure, row_axes, ticks_at, tidy, value_axis)
 from reports.plots.stacked_bars import BarRow, CHARACTER, Scale, stacked_figure
 from reports.plots.style import GRID, INK, MUTED, numbered, PAPER, Style, styles_for
 from reports.records import Context, Layer, ScheduleLine
@@ -56,10 +57,7 @@ def gain_figure(result: LayersResult, heading: Heading) -> Figure:
     """A row per case: time that communication adds one after the other, and beside products in each number of tiles."""
     cases = result.cases
     figure, top = new_figure(heading, 1.5 + ROW * max(len(cases), 3), WIDTH)
-    height = figure.get_figheight()
-    left = (0.3 + CHARACTER * max(len(case.name) for case in cases)) / WIDTH
-    bottom = 0.85 / height
-    axes = figure.add_axes([left, bottom, 0.985 - 1.1 / WIDTH - left, top - bottom - 0.1 / height])
+    axes = axes_within(figure, top, 0.3 + CHARACTER * max(len(case.name) for case in cases), 1.1 + 0.015 * WIDTH, 0.85)
     row_axes(axes, [case.name for case in cases], edge=0.6)
     axes.grid(True, axis="y", color=GRID)
     for row, case in enumerate(cases):
@@ -88,10 +86,8 @@ def _draw_case(axes: Axes, row: int, case: Case) -> None:
 
 
 def _gain_legend(figure: Figure) -> None:
-    serial = Line2D([], [], linestyle="none", marker=_SERIAL.marker, color=_SERIAL.colour, markerfacecolor=PAPER,
-                    markeredgewidth=1.4, label="one after the other")
-    beside = Line2D([], [], linestyle="none", marker="o", color=_ASYNC.colour,
-                    label="beside products; the number of tiles above, the fastest filled")
+    serial = key("one after the other", _SERIAL, hollow=True, markeredgewidth=1.4)
+    beside = key("beside products; the number of tiles above, the fastest filled", _ASYNC, marker="o")
     legend_below(figure, [serial, beside], 2, handletextpad=0.3, columnspacing=1.6)
 
 
@@ -178,41 +174,50 @@ CONTEXT_WIDTH = 7.4
 
 
 def time_figure(result: ContextResult, heading: Heading) -> Figure:
-    return _by_length(result, heading, lambda one: one.median_us("async"), time_text,
-                      "forward and backward, slowest rank")
+    return _by_length(result, heading, lambda one: one.median_us("async"), "forward and backward, slowest rank", time_text)
 
 
 def memory_figure(result: ContextResult, heading: Heading) -> Figure:
-    return _by_length(result, heading, lambda one: one.peak_bytes, lambda size: bytes_text(round(size), 3),
-                      "most bytes of a rank, beside its input")
+    return _by_length(result, heading, lambda one: one.peak_bytes, "most bytes of a rank, beside its input",
+                      lambda size: bytes_text(round(size), 3))
 
 
 def hidden_figure(result: ContextResult, heading: Heading) -> Figure:
-    figure, axes = line_axes(heading, [line.way for line in result.lines])
-    _length_axis(axes, result)
-    axes.set_ylim(-0.03, 1.03)
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.set_ylabel("communication hidden beside kernels")
-    _draw(axes, result, hidden)
-    return figure
+    def scale(axes: Axes) -> None:
+        axes.set_ylim(-0.03, 1.03)
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+    return _by_length(result, heading, hidden, "communication hidden beside kernels", scale=scale)
 
 
 def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
     """Lines: measured; open circles: simulated."""
-    figure, axes = line_axes(heading, [line.way for line in result.lines])
-    _length_axis(axes, result)
-    values = [exposed_us(one) for one in result.all] + [simulated_exposed_us(one) or 0.0 for one in result.all]
-    margin = 0.05 * (max(values) - min(values)) + 1
-    axes.set_ylim(min(0.0, min(values)) - margin, max(values) + margin)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:g} ms"))
-    axes.set_ylabel("exposed; open circles: simulated")
-    _draw(axes, result, exposed_us)
-    styles = styles_for([line.way for line in result.lines])
-    for line in result.lines:
-        axes.plot(line.lengths, [simulated_exposed_us(one) for one in line.points], linestyle="none", marker="o",
-                  markersize=7.5, markerfacecolor="none", markeredgecolor=styles[line.way].colour, markeredgewidth=1.4,
-                  zorder=3.5)
+    def scale(axes: Axes) -> None:
+        values = [value for one in result.lines for value in (exposed_us(one), simulated_exposed_us(one) or 0.0)]
+        margin = 0.05 * (max(values) - min(values)) + 1
+        axes.set_ylim(min(0.0, min(values)) - margin, max(values) + margin)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:g} ms"))
+    figure = _by_length(result, heading, exposed_us, "exposed; open circles: simulated", scale=scale)
+    for (way, lines), style in zip(result.by_way.items(), styles_for(list(result.by_way)).values()):
+        figure.axes[0].plot([one.length for one in lines], [simulated_exposed_us(one) for one in lines], linestyle="none", marker="o",
+                            markersize=7.5, markerfacecolor="none", markeredgecolor=style.colour, markeredgewidth=1.4, zorder=3.5)
     return figure
+
+
+def _by_length(result: ContextResult, heading: Heading, value: Callable[[Context], float], label: str,
+               text: Callable[[float], str] = str, scale: Optional[Callable[[Axes], None]] = None) -> Figure:
+    """A line for each method; the values are on a log axis, unless `scale` makes another."""
+    curves = [Curve(way, [one.length for one in lines], [value(one) for one in lines]) for way, lines in result.by_way.items()]
+    values = [value for curve in curves for value in curve.y]
+
+    def scaled(axes: Axes) -> None:
+        few_ticks(axes, {one.length for one in result.lines}, "tokens of a sequence", _tokens)
+        scale(axes) if scale else value_axis(axes, min(values), max(values), text)
+        axes.set_ylabel(label)
+    return curves_figure(heading, curves, scaled)[0]
+
+
+def _tokens(length: int) -> str:
+    return f"{length // 1024}k" if length % 1024 == 0 else short(length, 4)
 
 
 def context_load_figure(result: ContextResult, heading: Heading) -> Figure:
@@ -239,39 +244,6 @@ def context_load_figure(result: ContextResult, heading: Heading) -> Figure:
     return figure
 
 
-def _by_length(result: ContextResult, heading: Heading, value: Callable[[Context], float],
-               text: Callable[[float], str], label: str) -> Figure:
-    figure, axes = line_axes(heading, [line.way for line in result.lines])
-    values = [value(one) for one in result.all]
-    _length_axis(axes, result)
-    value_axis(axes, min(values), max(values), text)
-    axes.set_ylabel(label)
-    _draw(axes, result, value)
-    return figure
-
-
-def _draw(axes: Axes, result: ContextResult, value: Callable[[Context], float]) -> None:
-    styles = styles_for([line.way for line in result.lines])
-    ends = []
-    for line in result.lines:
-        values = [value(one) for one in line.points]
-        draw_line(axes, line.lengths, values, styles[line.way])
-        ends.append(End(line.way, line.lengths[-1], values[-1], styles[line.way]))
-    label_ends(axes, ends)
-
-
-def _length_axis(axes: Axes, result: ContextResult) -> None:
-    lengths: Sequence[int] = sorted({one.length for one in result.all})
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(lengths[0] / 1.2, lengths[-1] * 1.2)
-    ticks_at(axes, lengths, [_tokens(length) for length in lengths])
-    axes.set_xlabel("tokens of a sequence")
-
-
-def _tokens(length: int) -> str:
-    return f"{length // 1024}k" if length % 1024 == 0 else short(length, 4)
-
-
 # ---- Mixtures of experts: parts of the time, and time against the router's imbalance
 
 _EXPERTS_PARTS = (("router", "router", "#999999"), ("permute", "permute", "#56b4e9"), ("dispatch", "dispatch, with waits", "#d55e00"),
@@ -295,9 +267,7 @@ def experts_load_figure(result: ExpertsResult, heading: Heading) -> Figure:
     axes = figure.add_axes([0.075, 0.13, 0.66, top - 0.16])
     tidy(axes)
     axes.grid(True, color=GRID)
-    series: dict[tuple, list] = {}
-    for one in result.lines:
-        series.setdefault((one.experts, one.top_k, one.capacity_factor, one.ranks), []).append(one)
+    series = by(result.lines, lambda one: (one.experts, one.top_k, one.capacity_factor, one.ranks))
     for number, ((experts, top_k, capacity, ranks), lines) in enumerate(series.items()):
         look = numbered(number)
         told = "dropless" if capacity == 0 else f"capacity {short(capacity, 3)}"

@@ -1,7 +1,7 @@
 """Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of them."""
 
 from dataclasses import dataclass
-from typing import Iterable, Optional, Sequence
+from typing import Optional, Sequence
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -10,12 +10,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from reports.analysis.groups import link_text
 from reports.analysis.steps.layouts import KINDS, LayoutResult
-from reports.analysis.steps.overlap import exposed_ms, hidden_text, link_text, OverlapResult, way_text
+from reports.analysis.steps.overlap import exposed_ms, hidden_text, OverlapResult, way_text
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
 from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, told_text
 from reports.pages.simulations import MOST_BARS
-from reports.plots.frame import Heading, legend_below, new_figure, tidy
+from reports.plots.frame import axes_within, Heading, legend_below, new_figure, tidy
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
 from reports.records import Simulation
 from reports.units import bytes_text, share_text, short, time_text
@@ -57,11 +58,9 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width
     columns = min(max(len(handles), 1), int(COLUMNS * width / WIDTH))
     legend_inches = 0.2 * -(-len(handles) // columns)
     figure, top = new_figure(heading, HEAD + FOOT + legend_inches + ROW * max(at + 1, 2), width)
-    height = figure.get_figheight()
-    left = (0.25 + CHARACTER * max(len(row.name) for row in rows)) / width
-    right = (0.2 + CHARACTER * max(len(row.label) for row in rows)) / width
-    bottom = (0.62 + legend_inches) / height
-    axes = figure.add_axes([left, bottom, 1 - left - right, top - bottom - 0.1 / height])
+    left, right = (room + CHARACTER * max(map(len, texts)) for room, texts in
+                   ((0.25, [row.name for row in rows]), (0.2, [row.label for row in rows])))
+    axes = axes_within(figure, top, left, right, 0.62 + legend_inches)
     _rows(axes, rows, places)
     _stack(axes, rows, places, scale)
     axes.xaxis.set_major_locator(MaxNLocator(10))
@@ -121,54 +120,52 @@ _PARTS = {**{part: {**COMPUTE, **STRIPS}[name][0] for part, name in _LIKE.items(
 _KINDS = dict(zip(KINDS, ("#0072b2", "#56b4e9", "#e69f00", "#009e73", "#a0a0a0")))
 
 
-def part_colours(of: Iterable[dict[str, float]]) -> tuple[tuple[str, str, str], ...]:
+def step_bars(rows: Sequence[BarRow], label: str, heading: Heading, factor: float = 1.0) -> Figure:
+    """Bars of the parts of steps."""
+    return stacked_figure(rows, Scale(label, factor, _colours(rows, NAMES, _PARTS)), heading)
+
+
+def _colours(rows: Sequence[BarRow], names: dict[str, str], colours: dict[str, str]) -> tuple[tuple[str, str, str], ...]:
     """Part, name and colour of each part that any bar has, in the order of the stack."""
-    return _present(of, [*NAMES], lambda part: (part, NAMES.get(part, part), _PARTS.get(part, OTHER)))
+    parts = dict.fromkeys([*names, *(part for row in rows for part in row.parts if part != "total")])
+    return tuple((part, names.get(part, part), colours.get(part, OTHER)) for part in parts if any(row.parts.get(part) for row in rows))
 
 
-def kind_colours(of: Iterable[dict[str, float]]) -> tuple[tuple[str, str, str], ...]:
-    return _present(of, [*KINDS], lambda kind: (kind, kind, _KINDS.get(kind, OTHER)))
-
-
-def _present(of: Iterable[dict[str, float]], known: list[str], entry) -> tuple[tuple[str, str, str], ...]:
-    of = list(of)
-    names = dict.fromkeys([*known, *(name for one in of for name in one if name != "total")])
-    return tuple(entry(name) for name in names if any(one.get(name) for one in of))
+def kind_colours(rows: Sequence[BarRow]) -> tuple[tuple[str, str, str], ...]:
+    return _colours(rows, {kind: kind for kind in KINDS}, _KINDS)
 
 
 MIB, GIB = 1 << 20, 1 << 30
 
 
 def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
-    rows = [BarRow(run_name(one), one.parts_ms, time_text(1e3 * sum(one.parts_ms.values()))) for one in result.runs]
-    return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
-                                      colours=part_colours(row.parts for row in rows)), heading)
+    rows = [BarRow(run_name(one), one.parts_ms, time_text(1e3 * sum(one.parts_ms.values()))) for one in result.lines]
+    return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
 def predicted_figure(result: TrainingResult, heading: Heading) -> Figure:
     """Two bars per run: the prediction before it ran, and its measured step."""
     rows = []
-    for one in predicted_runs(result.runs):
+    for one in predicted_runs(result.lines):
         told = one.predicted
         rows.append(BarRow(f"{one.layout.text}, {one.dtype}: predicted", told.parts_ms,
                            f"{time_text(1e3 * told.step_ms)}, {100 * told.error:+.0f} %", gap=True))
         rows.append(BarRow("measured", told.measured_parts_ms, time_text(1e3 * told.measured_step_ms)))
-    return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
-                                      colours=part_colours(row.parts for row in rows)), heading)
+    return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
 def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
-    rows = [BarRow(run_name(one), one.memory_bytes, bytes_text(one.memory_bytes["total"], 3)) for one in result.runs]
-    large = max(one.memory_bytes["total"] for one in result.runs) >= 4 * GIB
+    rows = [BarRow(run_name(one), one.memory_bytes, bytes_text(one.memory_bytes["total"], 3)) for one in result.lines]
+    large = max(one.memory_bytes["total"] for one in result.lines) >= 4 * GIB
     return stacked_figure(rows, Scale(f"memory of the fullest rank at its peak ({'GiB' if large else 'MiB'})",
                                       1 / (GIB if large else MIB),
-                                      kind_colours(row.parts for row in rows)), heading)
+                                      kind_colours(rows)), heading)
 
 
 def sharding_figure(result: ShardingResult, heading: Heading) -> Figure:
     rows = [BarRow(stage_text(one), {kind: one.held_bytes.get(kind, 0.0) for kind in STATES}, told_text(one), mark=states_bytes(one.formula_bytes))
             for one in result.lines]
-    return stacked_figure(rows, Scale("memory of a rank between steps (MiB)", 1 / MIB, kind_colours(row.parts for row in rows),
+    return stacked_figure(rows, Scale("memory of a rank between steps (MiB)", 1 / MIB, kind_colours(rows),
                                       "the formulas' sum"), heading)
 
 
@@ -178,25 +175,25 @@ NAME = 55  # characters of a layout's name
 
 
 def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
-    layouts = result.layouts[:MOST_BARS]
+    layouts = result.lines[:MOST_BARS]
     shares = {id(one): 1 if result.alike else one.ranks / one.global_batch for one in layouts}
     longest = max(one.step_ms * shares[id(one)] for one in layouts)
     unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
     rows = [BarRow(_cut(result.name_of(one)), {part: ms * shares[id(one)] for part, ms in one.parts_ms.items()},
                    f"{time_text(1e3 * one.step_ms)}, MFU {share_text(one.mfu)}{_misfit(one)}", alarm=not one.fits) for one in layouts]
     what = "time of a step" if result.alike else "time of all devices for a sequence"
-    return stacked_figure(rows, Scale(f"{what} ({unit})", scale, part_colours(row.parts for row in rows)), heading)
+    return step_bars(rows, f"{what} ({unit})", heading, scale)
 
 
 def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
     """Bars that are far too large are cut off: a triangle."""
-    layouts = result.layouts[:MOST_BARS]
+    layouts = result.lines[:MOST_BARS]
     capacity, most = layouts[0].capacity_bytes, max(one.memory_bytes["total"] for one in layouts)
     end = max(min(most, 1.8 * capacity), 1.05 * capacity)
     rows = [BarRow(_cut(result.name_of(one)), one.memory_bytes,
                    ("\N{BLACK RIGHT-POINTING TRIANGLE} " if one.memory_bytes["total"] > end else "") +
                    f"{short(one.memory_bytes['total'] / GIB)} GiB{_misfit(one)}", alarm=not one.fits) for one in layouts]
-    return stacked_figure(rows, Scale("memory of the device that needs most (GiB)", 1 / GIB, kind_colours(row.parts for row in rows),
+    return stacked_figure(rows, Scale("memory of the device that needs most (GiB)", 1 / GIB, kind_colours(rows),
                                       limit=(capacity, f"a device has {short(capacity / GIB)} GiB"), end=end), heading)
 
 

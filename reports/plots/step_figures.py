@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from reports.analysis.groups import by
 from reports.analysis.steps.schedules import bubble, Contest, Growth
 from reports.plots.frame import (
-    draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, place_labels, point_box, SIZE, ticks_at, tidy, value_axis,
-    Wanted)
+    Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box, SIZE, tidy, value_axis, Wanted)
 from reports.plots.style import GRID, INK, numbered, PAPER, styles_for
 from reports.records import ScheduleLine
 from reports.units import share_text, short
@@ -74,9 +74,7 @@ def _highest(points: Sequence[Point]) -> float:
 
 def _names(axes: Axes, points: Sequence[Point], frontier: Sequence[tuple[float, float]]) -> None:
     """Schedules that lie on one point share a name."""
-    at: dict[tuple[float, float], list[str]] = {}
-    for point in points:
-        at.setdefault((round(point.peak, 3), round(point.bubble, 4)), []).append(point.name)
+    at = by(points, lambda point: (round(point.peak, 3), round(point.bubble, 4)), lambda point: point.name)
     taken = [point_box(axes, point.peak, y, 4) for point in points for y in (point.bubble, point.own)]
     ends = [*frontier[1:], (axes.get_xlim()[1], frontier[-1][1])]
     lines = [point_box(axes, x + (end[0] - x) * i / 25, y, 1) for (x, y), end in zip(frontier, ends) for i in range(25)]
@@ -93,10 +91,8 @@ def _above(axes: Axes, points: Sequence[Point]) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    handles = [Line2D([], [], linestyle="none", marker="o", markersize=6.5, color=_MAKESPAN.colour, markeredgewidth=0,
-                      label="of the makespan (all ranks wait at the optimizer)"),
-               Line2D([], [], linestyle="none", marker="o", markersize=5, color=_OWN.colour, markerfacecolor=PAPER,
-                      label="of a rank's own span (no rank waits there)"),
+    handles = [key("of the makespan (all ranks wait at the optimizer)", _MAKESPAN, 6.5, markeredgewidth=0),
+               key("of a rank's own span (no rank waits there)", _OWN, 5, hollow=True, marker="o"),
                Line2D([], [], color=_MAKESPAN.colour, alpha=0.5, linewidth=1.2, label="least bubble for the memory")]
     legend_below(figure, handles, 2, fontsize=8.2, handletextpad=0.4, columnspacing=1.4)
 
@@ -110,23 +106,14 @@ KNOWN = ("1f1b", "gpipe")  # schedules that readers compare with
 
 def growth_figure(growth: Growth, heading: Heading) -> Figure:
     order = sorted(growth.curves, key=lambda name: growth.curves[name][-1][1])
-    styles = styles_for(_shown(order))
-    figure, axes = line_axes(heading, list(styles))
-    counts = sorted({m for points in growth.curves.values() for m, _ in points})
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(counts[0] / 1.15, counts[-1] * 1.15)
-    values = [max(value, LEAST) for points in growth.curves.values() for _, value in points]
-    value_axis(axes, min(values), max(values), lambda value: f"{short(100 * value)} %")
-    ticks_at(axes, counts, [str(m) for m in counts])
-    axes.set_xlabel("microbatches")
+    curves = [Curve(name, [m for m, _ in growth.curves[name]], [max(b, LEAST) for _, b in growth.curves[name]]) for name in reversed(order)]
+    values = [value for curve in curves for value in curve.y]
+
+    def scale(axes: Axes) -> None:
+        few_ticks(axes, {m for curve in curves for m in curve.x}, "microbatches", str, 1.15)
+        value_axis(axes, min(values), max(values), lambda value: f"{short(100 * value)} %")
+    figure, axes, _ = curves_figure(heading, curves, scale, styles_for(_shown(order)), "other schedule")
     axes.set_ylabel("bubble, share of the makespan")
-    for name in reversed(order):
-        draw_line(axes, [m for m, _ in growth.curves[name]], [max(b, LEAST) for _, b in growth.curves[name]],
-                  styles.get(name))
-    ends = [End(name, m, max(b, LEAST), styles[name]) for name in styles for m, b in growth.curves[name][-1:]]
-    label_ends(axes, ends)
-    if len(order) > len(styles):
-        figure.text(0.985, 0.015, f"grey: {len(order) - len(styles)} other schedules", size=8, ha="right", va="bottom")
     return figure
 
 

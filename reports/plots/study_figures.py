@@ -1,4 +1,5 @@
 """One figure for each study of `simulate`: curves, a map, a Pareto front, bars."""
+from dataclasses import replace
 from typing import Sequence
 
 from matplotlib.axes import Axes
@@ -7,32 +8,17 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.analysis.steps.layouts import beside, by_series, moved, StudyResult
+from reports.analysis.groups import by
+from reports.analysis.steps.layouts import beside, moved, series_of, StudyResult
 from reports.plots.frame import (
-    draw_line, End, Heading, label_ends, legend_below, line_axes, new_figure, place_labels, point_box, row_axes, ticks_at, tidy, value_axis,
-    Wanted)
-from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
-from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered, styles_for
+    axes_within, Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box, row_axes, tidy,
+    value_axis, Wanted)
+from reports.plots.stacked_bars import BarRow, step_bars
+from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered
 from reports.records import StudyPoint
 from reports.units import short, time_text
 
 WIDTH = 11.4  # inches
-
-
-# ---- Axes
-
-def _powers(axes: Axes, values: Sequence[float], label: str) -> None:
-    """A logarithmic axis with a tick at each value, as many as have room."""
-    low, high = min(values), max(values)
-    room = (high / low) ** (1 / 12)  # between ticks
-    ticks: list[float] = []
-    for value in sorted(set(values)):
-        if not ticks or value >= 0.999 * room * ticks[-1]:
-            ticks.append(value)
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(low / 1.2, high * 1.2)
-    ticks_at(axes, ticks, [f"{value:,.0f}" for value in ticks])
-    axes.set_xlabel(label)
 
 
 # ---- Scaling: throughput per device against devices, and parts of the step
@@ -41,37 +27,39 @@ def efficiency_figure(result: StudyResult, heading: Heading) -> Figure:
     return published_figure(result, heading) if result.published else _efficiency(result, heading)
 
 
+def _series(result: StudyResult, field: str, value: str, factor: float = 1.0) -> list[Curve]:
+    return [Curve(name, [one.at[field] for one in points], [factor * one.values[value] for one in points])
+            for name, points in result.series.items()]
+
+
+def _powers(axes: Axes, result: StudyResult, field: str, label: str) -> None:
+    few_ticks(axes, [one.at[field] for one in result.simulated], label, lambda value: f"{value:,.0f}", most=12)
+
+
 def _efficiency(result: StudyResult, heading: Heading) -> Figure:
-    series = result.series
-    styles = styles_for(list(series))
-    figure, axes = line_axes(heading, list(series))
-    _powers(axes, [one.at["gpus"] for one in result.simulated], "GPUs")
-    axes.set_ylabel("throughput per GPU, over the first point's (%)")
-    axes.set_ylim(0, 108 * max(1.0, *(one.values["efficiency"] for one in result.simulated)))
+    def scale(axes: Axes) -> None:
+        _powers(axes, result, "gpus", "GPUs")
+        axes.set_ylabel("throughput per GPU, over the first point's (%)")
+        axes.set_ylim(0, 108 * max(1.0, *(one.values["efficiency"] for one in result.simulated)))
+    figure, axes, _ = curves_figure(heading, _series(result, "gpus", "efficiency", 100), scale)
     axes.axhline(100, color=INK, linewidth=0.9, zorder=2)
-    for name, points in series.items():
-        draw_line(axes, [one.at["gpus"] for one in points], [100 * one.values["efficiency"] for one in points], styles[name])
-        tight = [one for one in points if not one.fits]
-        axes.plot([one.at["gpus"] for one in tight], [100 * one.values["efficiency"] for one in tight], linestyle="none",
-                  marker="x", markersize=8, color=ALARM, zorder=4)
-    ends = [End(name, points[-1].at["gpus"], 100 * points[-1].values["efficiency"], styles[name])
-            for name, points in series.items()]
-    label_ends(axes, ends)
-    if any(not one.fits for one in result.simulated):
+    tight = [one for one in result.simulated if not one.fits]
+    axes.plot([one.at["gpus"] for one in tight], [100 * one.values["efficiency"] for one in tight], linestyle="none", marker="x", markersize=8,
+              color=ALARM, zorder=4)
+    if tight:
         figure.text(0.985, 0.015, "× does not fit in the memory", size=8, color=ALARM, ha="right", va="bottom")
     return figure
 
 
 def published_figure(result: StudyResult, heading: Heading) -> Figure:
     field = "gpus" if "gpus" in result.simulated[0].at else "tp"
-    series = result.series
-    styles = styles_for(list(series))
-    figure, axes = line_axes(heading, list(series))
-    _powers(axes, [one.at[field] for one in result.simulated], "GPUs" if field == "gpus" else "tensor-parallel ranks")
-    axes.set_ylabel("TFLOP/s per GPU")
-    for name, points in series.items():
-        draw_line(axes, [one.at[field] for one in points], [one.values["tflops_per_gpu"] for one in points], styles[name])
-    published = by_series(result.published)
+
+    def scale(axes: Axes) -> None:
+        _powers(axes, result, field, "GPUs" if field == "gpus" else "tensor-parallel ranks")
+        axes.set_ylabel("TFLOP/s per GPU")
+        axes.set_ylim(0, 1.12 * max(one.values["tflops_per_gpu"] for one in result.drawn))
+    figure, axes, styles = curves_figure(heading, _series(result, field, "tflops_per_gpu"), scale)
+    published = by(result.published, series_of)
     for ours, theirs in beside(result):
         axes.plot([ours.at[field]] * 2, [ours.values["tflops_per_gpu"], theirs.values["tflops_per_gpu"]], color=GRID, linewidth=3,
                   zorder=1.5)
@@ -79,11 +67,8 @@ def published_figure(result: StudyResult, heading: Heading) -> Figure:
         axes.plot([one.at[field] for one in points], [one.values["tflops_per_gpu"] for one in points], linestyle="none",
                   marker=styles[name].marker, markersize=8, markerfacecolor="none", markeredgewidth=1.6,
                   color=styles[name].colour, zorder=4)
-    axes.set_ylim(0, 1.12 * max(one.values["tflops_per_gpu"] for one in result.drawn))
     if field == "tp":
         _mark_node(axes, result)
-    label_ends(axes, [End(name, points[-1].at[field], points[-1].values["tflops_per_gpu"], styles[name])
-                      for name, points in series.items()])
     if published:
         handles = [Line2D([], [], color=INK, marker="o", markersize=4.4, label="simulated"),
                    Line2D([], [], color=INK, marker="o", markersize=8, markerfacecolor="none", linestyle="none",
@@ -112,7 +97,7 @@ def parts_figure(result: StudyResult, heading: Heading) -> Figure:
                                f"{time_text(1e3 * one.values['step_ms'])}, {short(one.values['tflops_per_gpu'])} TFLOP/s per GPU"
                                + ("" if one.fits else ": does not fit"), gap=name != last))
             last = name
-    return stacked_figure(rows, Scale("share of the step (%)", colours=part_colours(row.parts for row in rows)), heading)
+    return step_bars(rows, "share of the step (%)", heading)
 
 
 # ---- Order: parts of the step, in each order
@@ -121,8 +106,7 @@ def order_figure(result: StudyResult, heading: Heading) -> Figure:
     rows = [BarRow(one.series, one.parts_ms, f"{time_text(1e3 * one.values['step_ms'])}"
                    + (f", {one.values['slower_percent']:+.0f} %" if one.values["slower_percent"] >= 0.5 else ""))
             for one in sorted(result.simulated, key=lambda one: one.values["step_ms"])]
-    return stacked_figure(rows, Scale("time of a step (ms); neighbouring ranks differ in the first of an order",
-                                      colours=part_colours(row.parts for row in rows)), heading)
+    return step_bars(rows, "time of a step (ms); neighbouring ranks differ in the first of an order", heading)
 
 
 # ---- The map of the fastest layouts
@@ -136,14 +120,12 @@ CELL = 0.42  # inches high
 
 
 def map_figure(result: StudyResult, heading: Heading) -> Figure:
-    links = sorted({one.at["gbps"] for one in result.points})
-    models = sorted({one.at["parameters"] for one in result.points})
-    names = {one.at["parameters"]: one.note.split(":")[0] for one in result.points}
+    links = sorted({one.at["gbps"] for one in result.lines})
+    models = sorted({one.at["parameters"] for one in result.lines})
+    names = {one.at["parameters"]: one.note.split(":")[0] for one in result.lines}
     figure, top = new_figure(heading, 1.5 + CELL * max(len(models), 3), WIDTH)
-    height = figure.get_figheight()
-    left, bottom = 1.75 / WIDTH, 0.95 / height
-    axes = figure.add_axes([left, bottom, 1 - left - 0.2 / WIDTH, top - bottom - 0.1 / height])
-    for one in result.points:
+    axes = axes_within(figure, top, 1.75, 0.2, 0.95)
+    for one in result.lines:
         _cell(axes, links.index(one.at["gbps"]), models.index(one.at["parameters"]), one)
     axes.set_xlim(-0.5, len(links) - 0.5)
     axes.set_ylim(-0.5, len(models) - 0.5)
@@ -153,7 +135,7 @@ def map_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
-    shown = [name for name in _WAYS if any(one.series == name for one in result.points)]
+    shown = [name for name in _WAYS if any(one.series == name for one in result.lines)]
     handles = [Patch(facecolor=_WAYS[name], edgecolor=MUTED, linewidth=0.5, label=name) for name in shown]
     legend_below(figure, handles, min(len(handles), 8), handlelength=1.4, handleheight=1.0, columnspacing=1.4)
     return figure
@@ -172,22 +154,19 @@ def _cell(axes: Axes, x: int, y: int, one: StudyPoint) -> None:
 # ---- Memory of ZeRO stages against ranks
 
 def memory_figure(result: StudyResult, heading: Heading) -> Figure:
-    series = {f"{name}: {short(points[-1].values['total_gb'])} GB": points for name, points in result.series.items()}
-    styles = styles_for(list(series))
-    figure, axes = line_axes(heading, list(series))
-    _powers(axes, [one.at["ranks"] for one in result.simulated], "data-parallel ranks")
-    totals = [one.values["total_gb"] for one in result.simulated]
+    curves = [replace(curve, name=f"{curve.name}: {short(curve.y[-1])} GB") for curve in _series(result, "ranks", "total_gb")]
+    values = [value for curve in curves for value in curve.y]
     capacity = result.simulated[0].values["capacity_gb"]
-    value_axis(axes, min([*totals, capacity]), max([*totals, capacity]), lambda value: short(value))
-    axes.set_ylabel("model states per rank (GB)")
+
+    def scale(axes: Axes) -> None:
+        _powers(axes, result, "ranks", "data-parallel ranks")
+        value_axis(axes, min([*values, capacity]), max([*values, capacity]), short)
+        axes.set_ylabel("model states per rank (GB)")
+    figure, axes, _ = curves_figure(heading, curves, scale)
     axes.axhspan(capacity, axes.get_ylim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
     axes.axhline(capacity, color=ALARM, linewidth=1.3, zorder=2)
     axes.text(0.01, capacity * 1.04, f"a device has {short(capacity)} GB", transform=axes.get_yaxis_transform(), size=8,
               color=ALARM, va="bottom")
-    for name, points in series.items():
-        draw_line(axes, [one.at["ranks"] for one in points], [one.values["total_gb"] for one in points], styles[name])
-    label_ends(axes, [End(name, points[-1].at["ranks"], points[-1].values["total_gb"], styles[name])
-                      for name, points in series.items()])
     return figure
 
 
@@ -221,10 +200,8 @@ def pareto_figure(result: StudyResult, heading: Heading) -> Figure:
     taken = [point_box(axes, one.values["memory_gb"], one.values["step_ms"] * scale, 5) for one in points]
     place_labels(axes, [Wanted(one.series if one.best else f"k={one.at['every']:.0f}", one.values["memory_gb"], one.values["step_ms"] * scale)
                         for one in sorted(points, key=lambda one: not one.best)], taken, [])
-    handles = [Line2D([], [], linestyle="none", marker="o", markersize=7, color=numbered(0).colour,
-                      label="no other needs less memory and less time"),
-               Line2D([], [], linestyle="none", marker="o", markersize=7, markerfacecolor=PAPER, color=numbered(1).colour,
-                      label="another is better; k: layers between kept inputs")]
+    handles = [key("no other needs less memory and less time", numbered(0), 7, marker="o"),
+               key("another is better; k: layers between kept inputs", numbered(1), 7, hollow=True, marker="o")]
     axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
 
@@ -243,8 +220,7 @@ def tornado_figure(result: StudyResult, heading: Heading) -> Figure:
         list(result.simulated[:1])
     percent = points[0].at["percent"]
     figure, top = new_figure(heading, 1.45 + 0.3 * max(len(points), 3), 9.4)
-    height = figure.get_figheight()
-    axes = figure.add_axes([2.9 / 9.4, 0.85 / height, 1 - 3.2 / 9.4, top - 0.95 / height])
+    axes = axes_within(figure, top, 2.9, 0.3, 0.85)
     row_axes(axes, [f"{one.series} = {short(one.at['value'])}" for one in points])
     for row, one in enumerate(points):
         for name, colour in (("less_percent", numbered(1).colour), ("more_percent", numbered(0).colour)):
@@ -268,8 +244,7 @@ def tornado_figure(result: StudyResult, heading: Heading) -> Figure:
 def bubbles_figure(result: StudyResult, heading: Heading) -> Figure:
     points = result.simulated
     figure, top = new_figure(heading, 1.6 + 0.62 * len(points), 8.6)
-    height = figure.get_figheight()
-    axes = figure.add_axes([0.16, 0.75 / height, 0.8, top - 0.85 / height])
+    axes = axes_within(figure, top, 0.16 * 8.6, 0.04 * 8.6, 0.75)
     row_axes(axes, [f"{one.series}\n{one.values['refresh_steps']:.0f} steps a refresh" for one in points], 8.5)
     for row, one in enumerate(points):
         for at, name in enumerate(("utilization_without_percent", "utilization_percent")):

@@ -12,8 +12,8 @@ from reports.analysis.training.runs import (
     behind_ms, by_bytes, differences, KINDS, line_name, loss_by_bytes, off, run_name, ScalingResult, signed, slowed, TrainingResult, way,
     way_name)
 from reports.plots import style
-from reports.plots.frame import Heading, legend_below, new_figure, ticks_at, tidy
-from reports.plots.stacked_bars import BarRow, part_colours, Scale, stacked_figure
+from reports.plots.frame import axes_within, Heading, legend_below, new_figure, ticks_at, tidy
+from reports.plots.stacked_bars import BarRow, Scale, stacked_figure, step_bars
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
 from reports.units import bytes_text, short, time_text, unbroken
@@ -28,8 +28,8 @@ SMOOTH = 200  # number of steps from which on a line is a running median
 
 
 def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
-    figure, axes = run_axes(result.runs, heading, 2)
-    for number, one in enumerate(result.runs[:MOST]):
+    figure, axes = run_axes(result.lines, heading, 2)
+    for number, one in enumerate(result.lines[:MOST]):
         style = numbered(number)
         steps = [step for step in one.steps if step.loss is not None]
         axes.plot([s.step for s in steps], smooth([s.loss for s in steps]), color=style.colour, linewidth=1.5,
@@ -38,7 +38,7 @@ def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
         if points:
             axes.plot(*zip(*points), linestyle="none", marker=style.marker, markersize=6, color=style.colour,
                       markeredgecolor=INK, markeredgewidth=0.7, zorder=4, label="validation" if number == 0 else None)
-    _baselines(axes, result.runs)
+    _baselines(axes, result.lines)
     axes.set_ylabel("loss (nats per token)")
     axes.set_ylim(bottom=0)
     legend(figure)
@@ -56,8 +56,8 @@ def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
 
 
 def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
-    figure, axes = run_axes(result.runs, heading, 1)
-    for number, one in enumerate(result.runs[:MOST]):
+    figure, axes = run_axes(result.lines, heading, 1)
+    for number, one in enumerate(result.lines[:MOST]):
         style = numbered(number)
         axes.plot([s.step for s in one.steps], [s.tokens_per_s for s in one.steps], color=style.colour, linewidth=1.2,
                   linestyle=style.dash, marker=style.marker if len(one.steps) < 60 else None, markersize=3,
@@ -104,7 +104,7 @@ LINES = 20
 
 
 def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:
-    runs = by_bytes(result.runs)[:LINES]
+    runs = by_bytes(result.lines)[:LINES]
     figure, axes = run_axes(runs, heading, 0, LINES)
     for number, one in enumerate(runs):
         style = numbered(number)
@@ -121,7 +121,7 @@ def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 def straggler_figure(result: TrainingResult, heading: Heading) -> Figure:
     rows = []
-    runs = slowed(result.runs)
+    runs = slowed(result.lines)
     for one, before in zip(runs, (None, *runs)):
         whole, agreeing = one.mean_ms, behind_ms(one)
         rows.append(BarRow(way_name(one), {OWN: max(whole - agreeing, 0.0), AGREE: agreeing}, time_text(1e3 * whole),
@@ -143,9 +143,7 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     curves = result.curves[:CURVES]
     legend_inches = LEGEND * -(-(len(curves) + 2) // 2)
     figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
-    height = figure.get_figheight()
-    bottom = (0.6 + legend_inches) / height
-    axes = figure.add_axes([1.2 / SCALING_WIDTH, bottom, 1 - 1.4 / SCALING_WIDTH, top - bottom - 0.1 / height])
+    axes = axes_within(figure, top, 1.2, 0.2, 0.6 + legend_inches)
     tidy(axes)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -183,7 +181,7 @@ def _ideal(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
-    lines = (*result.lines, *result.beyond)
+    lines = (*result.run, *result.beyond)
     ranks = sorted({1, *(one.ranks for one in lines)})
     axes.set_xlim(0.87, ranks[-1] * 1.15)
     ticks_at(axes, ranks, [f"{n:,}" for n in ranks])
@@ -220,8 +218,7 @@ def three_times_figure(result: ScalingResult, heading: Heading) -> Figure:
             if step:
                 name = f"{line_name(line)}: {meaning}" if kind == next(iter(KINDS)) else meaning
                 rows.append(BarRow(name, step.parts_ms, _told(line, kind), gap=kind == next(iter(KINDS))))
-    return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
-                                      colours=part_colours(row.parts for row in rows)), heading)
+    return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
 def _told(line: Scaling, kind: str) -> str:
@@ -232,12 +229,11 @@ def _told(line: Scaling, kind: str) -> str:
 
 def gap_figure(result: ScalingResult, heading: Heading) -> Figure:
     rows = []
-    for line in result.lines:
+    for line in result.run:
         for kind, name in (("isolated", "less pieces alone"), ("contended", "less contention too")):
             parts = differences(line, kind)
             if parts:
                 told = f"{signed(sum(parts.values()))} ms"
                 first = kind == "isolated"
                 rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, told, gap=first))
-    colours = part_colours({name: abs(value) for name, value in row.parts.items()} for row in rows)
-    return stacked_figure(rows, Scale("measured minus predicted, by part (ms)", colours=colours), heading)
+    return step_bars(rows, "measured minus predicted, by part (ms)", heading)

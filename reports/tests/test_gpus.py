@@ -99,7 +99,7 @@ def test_runs_name_the_gpu_and_whether_ranks_share_it_and_no_threads_of_the_cpu(
     told = result.findings[0].text
     assert told.startswith("dp=1, bf16, 65,536 tokens per step: 163 ms, 402,000 tokens/s")
     assert "659 tokens a joule at 610 W of 1 GPU. After" in told
-    assert len(result.runs) == 5 and result.fastest.tokens_per_step == 65536
+    assert len(result.lines) == 5 and result.fastest.tokens_per_step == 65536
 
 
 def test_memory_of_gigabytes_is_in_gigabytes(report):

@@ -130,7 +130,7 @@ def test_the_page_has_the_measured_step_beside_the_simulated_one(tmp_path, capsy
     one = measured(tmp_path, Profile().write(tmp_path / "r0.json"))
     files = [str(tmp_path / "measured.jsonl"), str(tmp_path / "simulated.jsonl")]
     (result,) = report_of(load(files)).results("training")
-    assert predicted_text(result.runs).startswith("Predicted: 1 step, off by 0")
+    assert predicted_text(result.lines).startswith("Predicted: 1 step, off by 0")
     assert "on the fullest rank" not in speed_text(one)
     (table,) = profile_tables(result)
     assert [[cell.text for cell in line.cells][1:4] for line in table.lines] == [

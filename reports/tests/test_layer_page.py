@@ -134,13 +134,13 @@ def context_results(context_records):
 
 
 def test_emulated_contexts_stand_apart(context_results):
-    assert [(result.first.basis, len(result.lines)) for result in context_results] == [("measured", 2), ("emulated", 1)]
+    assert [(result.first.basis, len(result.by_way)) for result in context_results] == [("measured", 2), ("emulated", 1)]
     assert "emulated links of 1 GB/s, 20 µs" in context_results[1].name and context_results[1].findings[0].badge == "emulated"
 
 
 def test_what_is_told_of_contexts(context_results):
-    ring, zigzag = context_results[0].lines
-    assert [hidden(one) for one in ring.points] == [0.5, 0.8] and hidden(zigzag.longest) == 1
+    ring, zigzag = context_results[0].by_way.values()
+    assert [hidden(one) for one in ring] == [0.5, 0.8] and hidden(zigzag[-1]) == 1
     assert time_sentence(context_results[0]) == ("At 2,048 tokens forward and backward take zigzag 16 ms and ring 16.4 ms.")
     assert memory_sentence(context_results[0]) == "At 2,048 tokens a rank holds ring 8 MiB and zigzag 8 MiB."
     assert hidden_sentence(context_results[0]) == ("At 2,048 tokens kernels hide ring 80 % and zigzag 100 % of the time that "

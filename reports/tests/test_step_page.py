@@ -176,7 +176,7 @@ def test_a_schedule_far_above_all_others_does_not_press_them_together(tmp_path):
 def test_bars_of_layouts_add_up_to_the_records(tmp_path):
     world = LayoutWorld()
     result, = report_of(load([write(tmp_path / "l.jsonl", [world.run(), *world.sweep()])])).results("simulations")
-    shown = result.layouts[:24]
+    shown = result.lines[:24]
     for draw, totals in ((layout_parts_figure, [one.step_ms / 1e3 for one in shown]),
                          (layout_memory_figure, [one.memory_bytes["total"] / 2 ** 30 for one in shown])):
         with style.context():

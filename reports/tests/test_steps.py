@@ -233,16 +233,16 @@ def layouts(tmp_path):
 
 
 def test_layouts_that_fit_come_first_the_fastest_before_the_others(layouts):
-    fits = [one.fits for one in layouts.layouts]
+    fits = [one.fits for one in layouts.lines]
     assert fits == sorted(fits, reverse=True) and 0 < sum(fits) < len(fits)
-    for part in (layouts.fitting, layouts.layouts[len(layouts.fitting):]):
+    for part in (layouts.fitting, layouts.lines[len(layouts.fitting):]):
         assert [one.step_ms for one in part] == sorted(one.step_ms for one in part)
 
 
 def test_the_best_layout_is_told_with_its_numbers(layouts):
-    best, told = layouts.best, layouts_text(layouts)
+    best, told = layouts.first, layouts_text(layouts)
     assert "is tp=4 pp=8 dp=4 (1f1b): " in told and f"{best.step_ms / 1e3:.2f}"[:4] in told
-    assert f"{len(layouts.layouts) - len(layouts.fitting)} do not fit" in told
+    assert f"{len(layouts.lines) - len(layouts.fitting)} do not fit" in told
     assert parts_text(best).startswith(f"Its time: computing {100 * 4540 / best.step_ms:.0f} %")
 
 
@@ -253,7 +253,7 @@ def test_names_of_layouts_leave_out_what_all_share(tmp_path):
              for text, schedule in zip(texts, ("zb_h1", "1f1b"))]
     result, = analyse_layouts(load([write(tmp_path / "l.jsonl", [world.run(), *lines])]))
     assert result.common == ["sp=yes", "batch=64"]
-    assert sorted(map(result.name_of, result.layouts)) == ["tp=4 pp=8 1f1b", "tp=8 pp=4 zb_h1"]
+    assert sorted(map(result.name_of, result.lines)) == ["tp=4 pp=8 1f1b", "tp=8 pp=4 zb_h1"]
     assert layouts_text(result).startswith("The fastest of 2 layouts, all with sp=yes, is tp=")
 
 
@@ -271,7 +271,7 @@ def test_if_nothing_fits_it_says_what_comes_nearest(tmp_path):
     world = LayoutWorld()
     tight = [{**one, "capacity_bytes": 1e9, "fits": False} for one in world.sweep()]
     result, = analyse_layouts(load([write(tmp_path / "l.jsonl", [world.run(), *tight])]))
-    least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
+    least = min(result.lines, key=lambda one: one.memory_bytes["total"])
     assert layouts_text(result).startswith(f"None of {len(tight)} layouts fits: {result.name_of(least)} needs least")
 
 

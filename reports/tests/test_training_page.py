@@ -56,7 +56,7 @@ def test_the_gap_is_told_by_part(report):
 
 
 def test_what_was_emulated_stands_apart(report):
-    assert [(result.first.basis, len(result.lines), len(result.beyond)) for result in report.results("scaling")] == [
+    assert [(result.first.basis, len(result.run), len(result.beyond)) for result in report.results("scaling")] == [
         ("measured", 4, 1), ("emulated", 1, 0)]
     assert telling(report.results("scaling"), "dp=2").layout.text == "dp=2"
     assert telling(report.results("scaling")).oversubscribed is False
@@ -117,7 +117,7 @@ def test_a_prediction_stands_beside_its_run(tmp_path):
     lines = [world.run(), world.training(predicted=PREDICTED), world.training(predicted=better, dtype="bf16"),
              world.training(dtype="f16")]
     result = report_of(load([write(tmp_path / "t.jsonl", lines)])).results("training")[0]
-    told = predicted_text(result.runs)
+    told = predicted_text(result.lines)
     assert told.startswith("Predicted before they ran: 2 steps, off by 6 % in the median and 10 % at worst (dp=2, f32, too "
                            "short; its largest gap: exposed_reduce, 3.00 ms longer")
     figure = predicted_figure(result, HEADING)
@@ -126,7 +126,7 @@ def test_a_prediction_stands_beside_its_run(tmp_path):
     assert any("45 ms, -10 %" in text.get_text() for text in figure.axes[0].texts)
     table = predicted_tables(result)[0]
     assert len(table.lines) == 2
-    assert predicted_text(report_of(load([write(tmp_path / "u.jsonl", [world.run(), world.training()])])).results("training")[0].runs) == ""
+    assert predicted_text(report_of(load([write(tmp_path / "u.jsonl", [world.run(), world.training()])])).results("training")[0].lines) == ""
 
 
 # Training runs whose activations are kept in parts, or off the device.
@@ -222,18 +222,18 @@ def results(file):
 
 
 def test_bases_stand_apart(results):
-    assert [(result.first.basis, len(result.runs)) for result in results] == [("measured", 3), ("emulated", 2)]
+    assert [(result.first.basis, len(result.lines)) for result in results] == [("measured", 3), ("emulated", 2)]
 
 
 def test_losses_at_equal_bytes(results):
-    runs = compared(results[0].runs)
+    runs = compared(results[0].lines)
     assert len(runs) == 3 and budget(runs) == 4 * MIB
     one, average = runs[0], runs[1]
     assert loss_at(one) == pytest.approx(4 + sum(1 / n for n in range(11, 21)) / 10)
     assert loss_at(one, budget(runs)) == pytest.approx(4 + sum(1 / n for n in range(1, 5)) / 4), "four steps of a MiB"
     assert loss_at(average, budget(runs)) == loss_at(average), "all of them"
-    assert equal_bytes_text(results[0].runs).startswith("At equal bytes, 4 MiB from the rank that sends most, the loss is")
-    assert " nats per token with average" in equal_bytes_text(results[0].runs)
+    assert equal_bytes_text(results[0].lines).startswith("At equal bytes, 4 MiB from the rank that sends most, the loss is")
+    assert " nats per token with average" in equal_bytes_text(results[0].lines)
     assert missed_text(runs[2]) == "2.5, 7 updates at most" and missed_text(one) == ""
 
 
@@ -242,26 +242,26 @@ def test_compressed_gradients_are_a_way_to_agree(tmp_path):
     few = agreeing(world, "allreduce", 4) | {"compression": "topk:density=0.01"}
     file = write(tmp_path / "r.jsonl", [world.run(), agreeing(world, "allreduce", 1), few])
     result, = report_of(load([file])).results("training")
-    runs = compared(result.runs)
+    runs = compared(result.lines)
     assert [way_name(one) for one in runs] == ["allreduce", "as topk:density=0.01"] and budget(runs) == 5 * MIB
     assert "4.07 nats per token with topk:density=0.01" in equal_bytes_text(runs), "nats per token"
     assert "as topk:density=0.01" in replica_tables(result)[0].lines[1].cells[0].text
 
 
 def test_what_a_slow_replica_costs(results):
-    runs = slowed(results[1].runs)
+    runs = slowed(results[1].lines)
     assert [(one.mean_ms, behind_ms(one)) for one in runs] == [(150, 70), (60, 1)]
-    assert straggler_text(results[1].runs) == ("A step takes, where replica 3 takes 3 times as long, from 60 ms "
+    assert straggler_text(results[1].lines) == ("A step takes, where replica 3 takes 3 times as long, from 60 ms "
                                                "(average:every=5) to 150 ms (server:servers=4).")
     assert straggler_name("replica=any,factor=2,step_ms=9") == "another replica in each step takes 2 times as long"
     assert straggler_name("replica=any,factor=1,step_ms=9") == "no replica is slow"
-    assert equal_bytes_text(results[1].runs) == "", "losses of slowed runs are not compared"
-    assert not slowed(results[0].runs) and straggler_text(results[0].runs) == ""
+    assert equal_bytes_text(results[1].lines) == "", "losses of slowed runs are not compared"
+    assert not slowed(results[0].lines) and straggler_text(results[0].lines) == ""
 
 
 def test_the_table_and_the_figures_are_of_the_records(results):
     table, = replica_tables(results[0])
-    assert [line.cells[0].text for line in table.lines] == [way_name(one) for one in results[0].runs]
+    assert [line.cells[0].text for line in table.lines] == [way_name(one) for one in results[0].lines]
     slow_table, = replica_tables(results[1])
     assert [line.cells[6].text for line in slow_table.lines] == ["149.5", "–"]
     with style.context():
@@ -277,7 +277,7 @@ def test_the_table_and_the_figures_are_of_the_records(results):
 def test_runs_without_replicas_have_none_of_it(tmp_path):
     world = TrainingWorld()
     result, = report_of(load([write(tmp_path / "t.jsonl", [world.run(), world.training()])])).results("training")
-    assert compared(result.runs) == () and replica_tables(result) == [] and equal_bytes_text(result.runs) == ""
+    assert compared(result.lines) == () and replica_tables(result) == [] and equal_bytes_text(result.lines) == ""
 
 
 def test_one_rank_has_no_communication_and_no_bubble(tmp_path):
@@ -343,7 +343,7 @@ def bucket_report(bucket_records):
 def test_what_travels_otherwise_and_what_was_measured_have_groups_of_their_own(bucket_report):
     assert not bucket_report.results("schedules")
     assert [len(result.lines) for result in bucket_report.results("buckets")] == [12, 3, 3]
-    assert [result.emulates for result in bucket_report.results("buckets")] == [True, True, False]
+    assert [result.basis for result in bucket_report.results("buckets")] == ["emulated", "emulated", ""]
     assert [(curve.ranks, curve.link.gbps) for curve in bucket_report.results("buckets")[0].curves] == [(2, 80), (2, 20), (4, 80), (4, 20)]
 
 

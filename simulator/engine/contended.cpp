@@ -77,7 +77,7 @@ class Overlaps {
 
   static void add_edges(std::vector<std::int64_t>& edges, const std::vector<TaskSpan>& spans, const TaskSpan& within) {
     auto span = std::upper_bound(spans.begin(), spans.end(), within.start_ps,
-                                 [](std::int64_t at, const TaskSpan& span) { return at < span.start_ps; });
+                                 [](std::int64_t at, const TaskSpan& other) { return at < other.start_ps; });
     if (span != spans.begin()) --span;
     for (; span != spans.end() && span->start_ps < within.end_ps; ++span) {
       for (const std::int64_t edge : {span->start_ps, span->end_ps}) {

@@ -328,13 +328,13 @@ TEST(Contended, ThreeKernelsShareTwoCores) {
 // A collective of both ranks in threads of its own takes cores from their kernels; one in the ranks' threads does not.
 TEST(Contended, CollectivesDuringKernelsTakeCores) {
   const auto step = [](Lane lane) {
-    Step step = kernels({100'000, 100'000});
-    step.groups.push_back({schedules::GroupKind::data, {0, 1}});
-    for (schedules::RankStep& rank : step.of_rank) {
+    Step overlapped = kernels({100'000, 100'000});
+    overlapped.groups.push_back({schedules::GroupKind::data, {0, 1}});
+    for (schedules::RankStep& rank : overlapped.of_rank) {
       rank.tasks.push_back(
           {.op = Op::reduce_grad, .lane = lane, .comm = schedules::Comm::all_reduce, .peer = 0, .amount = 100'000});
     }
-    return step;
+    return overlapped;
   };
   std::int32_t most = 0;
   bool own = false;

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
-#include <regex>
 #include <set>
 #include <utility>
 #include <vector>
@@ -404,17 +403,30 @@ std::vector<FileTensor> file_tensors_of(const HuggingFaceNames& names, const wor
   return all;
 }
 
+// "model.layers.*.mlp.up_proj.bias" of a layer's name.
+std::string without_numbers(const std::string& name) {
+  std::string kind;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    const bool is_number =
+        begin > 0 && end < name.size() && !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    kind.append(begin > 0 ? "." : "").append(is_number ? "*" : part);
+    begin = end + 1;
+  }
+  return kind;
+}
+
 // Names and counts the tensors of the file that are neither the model's nor buffers; empty: there are none.
 std::string unused_in(const WeightFiles& file, const HuggingFaceNames& names, const workload::Model& model) {
   std::set<const TensorInfo*> used;
   for (const FileTensor& theirs : file_tensors_of(names, model)) used.insert(find(names, file, theirs.name));
   if (names.tied()) used.insert(file.find(kHead));
-  static const std::regex kLayer("\\.[0-9]+\\.");
   std::map<std::string, std::int64_t> kinds;  // "model.layers.*.mlp.up_proj.bias": 2
   std::int64_t count = 0;
   for (const TensorInfo& tensor : file.tensors()) {
     if (used.count(&tensor) != 0 || is_buffer(tensor)) continue;
-    ++kinds[std::regex_replace(tensor.name, kLayer, ".*.")];
+    ++kinds[without_numbers(tensor.name)];
     ++count;
   }
   std::string text = fmt::format("{} tensors have no place in the model:", count);

@@ -128,8 +128,8 @@ class PartRun {
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
   virtual std::vector<parallel::Tensor*> kept() { return {}; }  // GptStage::kept()
-  virtual parallel::EarlierSlice slice() { return {}; }         // layers: for later slices of their sequences
   virtual GptStage::BlockEnds ends_of(GptStage::Block /*block*/) { return {}; }
+  virtual parallel::EarlierSlice slice() { return {}; }  // layers: for later slices of their sequences
 };
 
 class HeadRun : public PartRun {

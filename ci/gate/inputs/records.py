@@ -8,9 +8,7 @@ from typing import Any
 from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN, WRONG
 from gate.model import Channel, UsageError
 from reports.load import load
-from reports.records import (
-    Ceiling, Context, ExpertsLine, Kernel, Layer, plural, Records, Row, Run, Scaling, ScheduleLine, Sharding, Simulation,
-    Training)
+from reports.records import ExpertsLine, plural, Records, Row, Run, ScheduleLine, Sharding
 from reports.schema import ReportError
 
 # ---- Table of all exact values in our records. They are counted, computed or simulated; measured times are not here.
@@ -91,27 +89,58 @@ def _values(at: Any, path: list[str], walked: tuple[str, ...]) -> Iterator[tuple
         yield from _values(at[path[0]] if isinstance(at, dict) else getattr(at, path[0]), path[1:], (*walked, path[0]))
 
 
-# Names of the cases in our records: all conditions that two times of the same case must share.
+# ---- What each kind of line is, and the names of its cases: all conditions that two times of the same case must share
 
-def row_name(row: Row) -> str:
-    return _joined(row.collective, row.algorithm, row.executor, row.transport, row.run.rank_kind, f"ranks:{row.ranks}", row.dtype,
-                   row.op if row.op != "none" else "", f"root:{row.root}" if row.root >= 0 else "", f"{row.bytes}B",
-                   "in-place" if row.in_place else "out-of-place", *_conditions(row.run, row.basis))
+CALIBRATION_PROGRAM = "gate_planted"  # its runs measure the speed of the machine (gate.py calibrate)
+_COMPUTE_LEVELS = (None, "l1", "l2")  # a ceiling whose operands lie there depends on the clock alone
 
 
-def kernel_name(line: Kernel) -> str:
-    """Name of a kernel's case, as in kernels_bench and `gate.py ab`."""
-    return _joined(line.kernel, line.dtype, line.shape, line.device, f"threads:{line.threads}", line.cache,
-                   line.timing if line.timing != "host" else "")
+@dataclass(frozen=True)
+class Timed:
+    """Samples of one thing that a line has; `part` where it has several."""
+
+    samples: tuple[float, ...]
+    unit: str
+    kind: str | None
+    part: str = ""
+    better: str = "lower"
 
 
-def ceiling_name(line: Ceiling) -> str:
-    return _joined("ceiling", line.name, line.level or "", line.dtype or "", line.device, f"threads:{line.threads}")
+@dataclass(frozen=True)
+class Kind:
+    """`name`: parts, of which empty ones are left out; all of `shared` follow them."""
+
+    name: Callable[[Any], tuple[str, ...]]
+    times: Callable[[Any], Iterable[Timed]]
+    shared: tuple[str, ...] = ("ranks", "threads")
 
 
-def schedule_name(line: ScheduleLine) -> str:
-    return _joined(line.program, line.schedule, f"ranks:{line.ranks}", f"microbatches:{line.microbatches}", f"chunks:{line.chunks}",
-                   f"pipes:{line.pipes}", *_costs(line), *_filler(line), *_overlap(line), *_conditions(line.run, line.basis))
+def case_name(kind: str, line: Any) -> str:
+    """Name of a line's case; a kernel's is as in kernels_bench and `gate.py ab`."""
+    has_conditions = kind not in ("kernel", "ceiling", "simulation")
+    shared = [f"{name.removesuffix('_per_step')}:{getattr(line, name)}" for name in KINDS[kind].shared]
+    return "/".join(filter(None, [*KINDS[kind].name(line), *shared, *(_conditions(line.run, line.basis) if has_conditions else ())]))
+
+
+def _conditions(run: Run, basis: str) -> list[str]:
+    """Other conditions that times depend on: an emulated link, and a basis that is not a real machine."""
+    link = [] if run.link is None else [f"link:{_known(run.link.latency_us)}us,{_known(run.link.gbps)}GBps"]
+    return link if basis == "measured" else [*link, basis]
+
+
+def _known(number: float | None) -> str:
+    return "-" if number is None else f"{number:g}"
+
+
+def _row(one: Row) -> tuple[str, ...]:
+    return (one.collective, one.algorithm, one.executor, one.transport, one.run.rank_kind, f"ranks:{one.ranks}", one.dtype,
+            one.op if one.op != "none" else "", f"root:{one.root}" if one.root >= 0 else "", f"{one.bytes}B",
+            "in-place" if one.in_place else "out-of-place")
+
+
+def _schedule(line: ScheduleLine) -> tuple[str, ...]:
+    return (line.program, line.schedule, f"ranks:{line.ranks}", f"microbatches:{line.microbatches}", f"chunks:{line.chunks}",
+            f"pipes:{line.pipes}", *_costs(line), *_filler(line), *_overlap(line))
 
 
 def _costs(line: ScheduleLine) -> list[str]:
@@ -139,47 +168,22 @@ def _overlap(line: ScheduleLine) -> list[str]:
             f"zero:{overlap.zero_stage}", f"prefetch:{overlap.prefetch}", overlap.algorithm, *compression]
 
 
-def simulation_name(line: Simulation) -> str:
-    return _joined("simulate", line.model.name, line.layout.text, line.schedule, line.machine, f"batch:{line.global_batch}")
-
-
-def training_name(line: Training) -> str:
-    return _joined(line.program, _model(line.model), line.layout.text, line.schedule, line.dtype, line.data,
-                   f"ranks:{line.ranks}", f"threads:{line.threads}", f"tokens:{line.tokens_per_step}",
-                   *_conditions(line.run, line.basis))
-
-
-def scaling_name(line: Scaling) -> str:
-    return _joined(line.program, line.mode, _model(line.model), line.layout.text, line.dtype, f"ranks:{line.ranks}",
-                   f"threads:{line.threads}", f"tokens:{line.tokens_per_step}", *_conditions(line.run, line.basis))
-
-
-def sharding_name(line: Sharding) -> str:
+def _sharding(line: Sharding) -> tuple[str, ...]:
     plus = [f"{name}:{value}" for name in ("secondary_ranks", "weight_compression", "compression", "near_ranks", "offload")
             if (value := getattr(line, name)) not in (None, "", "none", 0)]
-    return _joined(line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
-                   "updates:per_bucket" if line.update == "per_bucket" else "",
-                   f"shard_ranks:{line.shard_ranks}", *plus, line.dtype, line.gradient_dtype, f"microbatches:{line.microbatches}",
-                   f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+    return (line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
+            "updates:per_bucket" if line.update == "per_bucket" else "", f"shard_ranks:{line.shard_ranks}", *plus, line.dtype,
+            line.gradient_dtype, f"microbatches:{line.microbatches}")
 
 
-def layer_name(line: Layer) -> str:
-    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
-    return _joined(line.program, line.layer, "sequence_parallel" if line.sequence_parallel else "", f"tiles:{line.tiles}", line.dtype,
-                   line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
-
-
-def context_name(line: Context) -> str:
-    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
-    return _joined(line.program, line.way, "causal" if line.causal else "", line.dtype, sizes, f"ranks:{line.ranks}",
-                   f"threads:{line.threads}", *_conditions(line.run, line.basis))
-
-
-def experts_name(line: ExpertsLine) -> str:
-    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+def _experts(line: ExpertsLine) -> tuple[str, ...]:
     skew = f"load:{line.load:.3g}" if line.skew is None else f"skew:{line.skew:g}"
-    return _joined(line.program, f"experts:{line.experts}", f"top:{line.top_k}", f"capacity:{line.capacity_factor:g}", skew, line.dtype,
-                   line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+    return (line.program, f"experts:{line.experts}", f"top:{line.top_k}", f"capacity:{line.capacity_factor:g}", skew, line.dtype,
+            line.algorithm, _sizes(line))
+
+
+def _sizes(line: Any) -> str:
+    return ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
 
 
 def _model(model: Any) -> str:
@@ -189,98 +193,37 @@ def _model(model: Any) -> str:
     return "custom(" + ",".join(f"{name}{value:g}" for name, value in model.numbers.items()) + ")"
 
 
-def _conditions(run: Run, basis: str) -> list[str]:
-    """Other conditions that times depend on: an emulated link, and a basis that is not a real machine."""
-    link = [] if run.link is None else [f"link:{_known(run.link.latency_us)}us,{_known(run.link.gbps)}GBps"]
-    return link if basis == "measured" else [*link, basis]
-
-
-def _known(number: float | None) -> str:
-    return "-" if number is None else f"{number:g}"
-
-
-def _joined(*parts: str) -> str:
-    return "/".join(part for part in parts if part)
-
-
-# ---- Our record files (docs/record_format.md), and what reports/ reads as such (nccl-tests, OSU), as observations
-
-CALIBRATION_PROGRAM = "gate_planted"  # its runs measure the speed of the machine (gate.py calibrate)
-_COMPUTE_LEVELS = (None, "l1", "l2")  # a ceiling whose operands lie there depends on the clock alone
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Samples of one thing that a line has; `part` where it has several."""
-
-    samples: tuple[float, ...]
-    unit: str
-    kind: str | None
-    part: str = ""
-    better: str = "lower"
-
-
-def _of_row(row: Row) -> Iterator[Timed]:
-    if row.ok and row.basis != "simulated":
-        yield Timed(row.samples_us or (row.time_us,), "us", "collective")
-
-
-def _of_kernel(line: Kernel) -> Iterator[Timed]:
-    if line.ok:
-        yield Timed(line.samples_us or (line.time_us,), "us", line.bound if line.bound in ("memory", "compute") else None)
-
-
-def _of_ceiling(line: Ceiling) -> Iterator[Timed]:
-    """The best sample is the machine's speed; other programs slowed the others down."""
-    kind = "compute" if line.level in _COMPUTE_LEVELS else "memory"
-    yield Timed((line.value,), line.unit, kind, better="lower" if line.unit == "us" else "higher")
-
-
-def _of_schedule(line: ScheduleLine) -> Iterator[Timed]:
-    if line.basis != "simulated":
-        yield Timed(line.samples_ms, "ms", "compute" if line.basis == "measured" else None)
-
-
-def _of_training(line: Training) -> Iterator[Timed]:
-    """Without the first step, which touches all memory for the first time."""
-    yield Timed(tuple(step.ms for step in line.steps[1:] or line.steps), "ms", "compute")
-
-
-def _of_scaling(line: Any) -> Iterator[Timed]:
-    yield from (Timed(step.samples_ms, "ms", "compute") for step in line.steps if step.kind == "measured")
-
-
-def _of_sharding(line: Any) -> Iterator[Timed]:
-    yield Timed(line.samples_ms, "ms", "compute")
-
-
-def _of_layer(line: Any) -> Iterator[Timed]:
-    yield from (Timed(time.samples_us, "us", "collective" if time.way == "communication" else "compute",
-                      f"{time.direction} {time.way}") for time in line.times)
-
-
-def _of_experts(line: Any) -> Iterator[Timed]:
-    yield from (Timed(time.samples_us, "us", "compute", f"{time.direction} {time.way}") for time in line.times)
-
-
-@dataclass(frozen=True)
-class Kind:
-    name: Callable[[Any], str]
-    times: Callable[[Any], Iterator[Timed]]
+def _ways(line: Any, exchange: str = "compute") -> list[Timed]:
+    return [Timed(time.samples_us, "us", exchange if time.way == "communication" else "compute", f"{time.direction} {time.way}")
+            for time in line.times]
 
 
 KINDS: dict[str, Kind] = {
-    "row": Kind(row_name, _of_row),
-    "kernel": Kind(kernel_name, _of_kernel),
-    "ceiling": Kind(ceiling_name, _of_ceiling),
-    "schedule": Kind(schedule_name, _of_schedule),
-    "simulation": Kind(simulation_name, lambda _: iter(())),
-    "training": Kind(training_name, _of_training),
-    "scaling": Kind(scaling_name, _of_scaling),
-    "sharding": Kind(sharding_name, _of_sharding),
-    "layer": Kind(layer_name, _of_layer),
-    "context": Kind(context_name, _of_layer),
-    "experts": Kind(experts_name, _of_experts),
+    "row": Kind(_row, lambda one: [Timed(one.samples_us or (one.time_us,), "us", "collective")] if one.ok and not simulated(one) else [], ()),
+    "kernel": Kind(lambda one: (one.kernel, one.dtype, one.shape, one.device, f"threads:{one.threads}", one.cache,
+                                one.timing if one.timing != "host" else ""),
+                   lambda one: [Timed(one.samples_us or (one.time_us,), "us", one.bound if one.bound in ("memory", "compute") else None)]
+                   if one.ok else [], ()),
+    # The best sample is the machine's speed; other programs slowed the others down.
+    "ceiling": Kind(lambda one: ("ceiling", one.name, one.level or "", one.dtype or "", one.device),
+                    lambda one: [Timed((one.value,), one.unit, "compute" if one.level in _COMPUTE_LEVELS else "memory",
+                                       better="lower" if one.unit == "us" else "higher")], ("threads",)),
+    "schedule": Kind(_schedule, lambda one: [] if simulated(one) else [Timed(one.samples_ms, "ms", None if stated(one) else "compute")], ()),
+    "simulation": Kind(lambda one: ("simulate", one.model.name, one.layout.text, one.schedule, one.machine, f"batch:{one.global_batch}"),
+                       lambda one: [], ()),
+    # Without the first step, which touches all memory for the first time.
+    "training": Kind(lambda one: (one.program, _model(one.model), one.layout.text, one.schedule, one.dtype, one.data),
+                     lambda one: [Timed(tuple(step.ms for step in one.steps[1:] or one.steps), "ms", "compute")],
+                     ("ranks", "threads", "tokens_per_step")),
+    "scaling": Kind(lambda one: (one.program, one.mode, _model(one.model), one.layout.text, one.dtype),
+                    lambda one: [Timed(step.samples_ms, "ms", "compute") for step in one.steps if step.kind == "measured"],
+                    ("ranks", "threads", "tokens_per_step")),
+    "sharding": Kind(_sharding, lambda one: [Timed(one.samples_ms, "ms", "compute")]),
+    "layer": Kind(lambda one: (one.program, one.layer, "sequence_parallel" if one.sequence_parallel else "", f"tiles:{one.tiles}", one.dtype,
+                               one.algorithm, _sizes(one)), lambda one: _ways(one, "collective")),
+    "context": Kind(lambda one: (one.program, one.way, "causal" if one.causal else "", one.dtype, _sizes(one)),
+                    lambda one: _ways(one, "collective")),
+    "experts": Kind(_experts, _ways),
 }
 
 
@@ -303,7 +246,7 @@ def _all_observations(records: Records, path: Path) -> list[Observation]:
 
 
 def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:
-    case, origin = KINDS[kind].name(line), _origin(line.run, source)
+    case, origin = case_name(kind, line), _origin(line.run, source)
     calibrates = kind == "ceiling" or line.run.program == CALIBRATION_PROGRAM
     for timed in KINDS[kind].times(line):
         samples = tuple(sample for sample in timed.samples if sample > 0)

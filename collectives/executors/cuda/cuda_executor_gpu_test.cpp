@@ -100,17 +100,18 @@ TEST_F(CudaExecutorTest, AGraphOfCollectivesIsReplayed) {
       }
     }
     const auto run_all = [&] {
-      for (const Captured& one : all) one.collective->run(one.buffers->input(), one.buffers->output());
+      for (const Captured& captured : all)
+        captured.collective->run(captured.buffers->input(), captured.buffers->output());
     };
     run_all();
     finish(rank);
     const auto graph = core::capture(*rank.stream, run_all);
     world.barrier();  // making a graph may wait for the device
     for (int round = 0; round < 4; ++round) {
-      for (const Captured& one : all) one.buffers->fill(round);
+      for (const Captured& captured : all) captured.buffers->fill(round);
       graph->launch(*rank.stream);
       finish(rank);
-      for (const Captured& one : all) one.buffers->expect_right(round, "in a graph");
+      for (const Captured& captured : all) captured.buffers->expect_right(round, "in a graph");
     }
     world.barrier();
   };

@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kMostThreads, kBlocksPerMultiprocessor)
     pass_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
-  cuda::interpret(block, [&](const cuda::DeviceInstruction& one) {
-    cuda::pass_slice<T, kOp>(block, one);
+  cuda::interpret(block, [&](const cuda::DeviceInstruction& instruction) {
+    cuda::pass_slice<T, kOp>(block, instruction);
     return true;
   });
 }
@@ -52,25 +52,27 @@ __global__ void __launch_bounds__(kMostThreads, kBlocksPerMultiprocessor)
     packet_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
-  cuda::interpret(block, [&](const cuda::DeviceInstruction& one) { return cuda::packet_slice<T, kOp>(block, one); });
+  cuda::interpret(block, [&](const cuda::DeviceInstruction& instruction) {
+    return cuda::packet_slice<T, kOp>(block, instruction);
+  });
 }
 
-using Kernel = void (*)(cuda::Call);
+using InterpreterKernel = void (*)(cuda::Call);
 
 using Bits = std::uint8_t;  // type of data that is moved and not combined
 
 // How a kernel runs instructions.
-enum class Way { passes, packets };
+enum class Transfer { passes, packets };
 
 template <class T, ReduceOp kOp>
-Kernel kernel_of(Way way) {
-  return way == Way::passes ? pass_kernel<T, kOp> : packet_kernel<T, kOp>;
+InterpreterKernel kernel_of(Transfer way) {
+  return way == Transfer::passes ? pass_kernel<T, kOp> : packet_kernel<T, kOp>;
 }
 
 // Collectives that only move bits have no dtype.
-Kernel kernel_for(const collectives::Operation& operation, Way way) {
+InterpreterKernel kernel_for(const collectives::Operation& operation, Transfer way) {
   if (!collectives::has_op(operation.kind)) return kernel_of<Bits, ReduceOp::sum>(way);
-  Kernel kernel = nullptr;
+  InterpreterKernel kernel = nullptr;
   kernels::with_combined_type(operation.dtype, [&](auto zero) {
     kernels::with_op(operation.op, [&](auto op) { kernel = kernel_of<decltype(zero), decltype(op)::value>(way); });
   });
@@ -80,7 +82,7 @@ Kernel kernel_for(const collectives::Operation& operation, Way way) {
 // A kernel's first launch may wait for the device, on which a peer's kernel may wait for this very kernel. Two reasons:
 // it is loaded then (CUDA Programming Guide, Lazy Loading, "Concurrent Execution"), which reading its attributes does
 // now; and it may need larger stacks than any before (cuda.h, cuCtxSetLimit, CU_LIMIT_STACK_SIZE).
-void load_now(const CudaContext& context, Kernel kernel) {
+void load_now(const CudaContext& context, InterpreterKernel kernel) {
   cudaFuncAttributes attributes{};
   core::check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "cudaFuncGetAttributes",
                    context.place());
@@ -100,7 +102,7 @@ void upload(core::Device& device, std::byte* to, const std::vector<T>& values) {
 
 // Memory that all ranks can access, one piece for even calls and one for odd ones, as peers may still be in the
 // previous call.
-struct Halves {
+struct AlternatingMemory {
   std::vector<DeviceBlock> blocks;  // [call % 2]
   std::size_t size_bytes = 0;
 };
@@ -115,8 +117,8 @@ struct CudaRanks::State {
   DeviceBlock board;
   DeviceBlock table;  // BoardView [rank]
   std::vector<BoardView> boards = {};
-  Halves scratch = {};
-  Halves packets = {};
+  AlternatingMemory scratch = {};
+  AlternatingMemory packets = {};
   // Kept to the end: peers may have it open, and freeing it may wait for the device.
   std::vector<DeviceBlock> outgrown = {};
   // Memory of destroyed collectives, kept until the next prepare(), when no rank's kernels run.
@@ -134,10 +136,10 @@ struct CudaRanks::State {
         table(its_device, sizeof(BoardView) * static_cast<std::size_t>(its_world.num_ranks())) {}
 
   // `which`: the fields of the boards' views that hold the memory's addresses.
-  void grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]);
+  void grow(AlternatingMemory& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]);
 };
 
-void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]) {
+void CudaRanks::State::grow(AlternatingMemory& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]) {
   if (size_bytes <= halves.size_bytes) return;
   std::move(halves.blocks.begin(), halves.blocks.end(), std::back_inserter(outgrown));
   halves = {.blocks = {}, .size_bytes = std::max(size_bytes, 2 * halves.size_bytes)};
@@ -155,7 +157,7 @@ namespace {
 // The program that a rank runs.
 struct Prepared {
   cuda::DeviceProgram program;
-  Way way;
+  Transfer way;
   int lanes;
   int blocks;  // per lane
   int threads;
@@ -204,7 +206,7 @@ class CudaCollective final : public collectives::Collective {
 
  private:
   CudaRanks::State& ranks_;
-  const Kernel kernel_;
+  const InterpreterKernel kernel_;
   const std::int64_t average_over_;
   const int blocks_;
   const int lanes_;
@@ -272,21 +274,21 @@ namespace {
 void count_in_bytes(cuda::DeviceProgram& program, const collectives::Operation& operation) {
   if (collectives::has_op(operation.kind)) return;
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(operation.dtype));
-  for (cuda::DeviceInstruction& one : program.instructions) one.count *= elem_bytes;
+  for (cuda::DeviceInstruction& instruction : program.instructions) instruction.count *= elem_bytes;
 }
 
 // True if some pass waits for data that others produce during the call. If none does, no reader can follow a writer
 // closely, and passes in pieces would only make all blocks wait for each other more often.
 bool somebody_follows(const plan::Program& program) {
-  const auto follows = [](const plan::LaneProgram& lane, const plan::Instruction& one) {
-    const auto waits = lane.waits_of(one);
-    return one.num_destinations > 0 &&
+  const auto follows = [](const plan::LaneProgram& lane, const plan::Instruction& instruction) {
+    const auto waits = lane.waits_of(instruction);
+    return instruction.num_destinations > 0 &&
            std::any_of(waits.begin(), waits.end(), [](const plan::Wait& w) { return w.instructions > 0; });
   };
   for (const plan::RankProgram& rank : program.ranks) {
     for (const plan::LaneProgram& lane : rank.lanes) {
-      for (const plan::Instruction& one : lane.instructions) {
-        if (follows(lane, one)) return true;
+      for (const plan::Instruction& instruction : lane.instructions) {
+        if (follows(lane, instruction)) return true;
       }
     }
   }
@@ -304,7 +306,7 @@ plan::Program lowered(const plan::Plan& plan, const collectives::Operation& oper
 }
 
 // Threads of a block with this many units: at most one per unit, as every barrier waits for all of them, plus some for
-// work beside the units.
+// other work.
 int threads_for(std::int64_t units, const CudaOptions& options) {
   constexpr std::int64_t kFewest = 128;
   const std::int64_t warps = (units + kernels::kWarpLanes - 1) / kernels::kWarpLanes;
@@ -320,7 +322,7 @@ Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const coll
   const std::size_t elem_bytes = core::size_of(operation.dtype);
   const int blocks = blocks_of_a_lane(program, elem_bytes, options, kBytesPerThread);
   return {.program = cuda::make_device_program(program, operation, ranks.world.rank(), blocks),
-          .way = Way::passes,
+          .way = Transfer::passes,
           .lanes = program.num_lanes,
           .blocks = blocks,
           .threads = options.threads};
@@ -333,12 +335,12 @@ std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& 
       lower_for_direct(plan, operation, {.stage_below_bytes = kWhole, .segment_bytes = kWhole});
   const std::size_t elem_bytes = core::size_of(operation.dtype);
   const int blocks = blocks_of_a_lane(program, elem_bytes, ranks.options, cuda::kUnitBytes);
-  auto made = cuda::make_packet_program(program, operation, ranks.world.rank(), blocks);
-  if (!made) return std::nullopt;
+  auto packets = cuda::make_packet_program(program, operation, ranks.world.rank(), blocks);
+  if (!packets) return std::nullopt;
   ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
-  ranks.grow(ranks.packets, static_cast<std::size_t>(made->packet_bytes), &BoardView::packets);
-  return Prepared{.program = std::move(made->program),
-                  .way = Way::packets,
+  ranks.grow(ranks.packets, static_cast<std::size_t>(packets->packet_bytes), &BoardView::packets);
+  return Prepared{.program = std::move(packets->program),
+                  .way = Transfer::packets,
                   .lanes = program.num_lanes,
                   .blocks = blocks,
                   .threads = threads_for(longest_pass_bytes(program, elem_bytes) / cuda::kUnitBytes, ranks.options)};

@@ -1,5 +1,5 @@
 // Runs plans on CUDA devices whose memory the ranks' kernels can access: on one device that several ranks share, or on
-// peers. One launch per collective: its thread blocks are the lanes, and wait for those of other ranks by polling words
+// peers. One launch per collective: its thread blocks are the lanes, and wait for other ranks' blocks by polling words
 // in memory (device_program.h), so the blocks of all ranks must be able to run at the same time. While a rank's kernel
 // may wait for another rank's, that other rank must not wait for the device before its launch: no cudaFree, no kernel
 // that is loaded at its first launch. prepare() ensures that for its own calls.
@@ -30,7 +30,7 @@ inline constexpr int kBlocksPerMultiprocessor = 2;
 
 struct CudaOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // timeout of every wait in a kernel
-  int most_blocks = 16;  // per rank's kernel; those of all ranks on a device must be able to run at the same time
+  int most_blocks = 16;  // per rank's kernel; all ranks' blocks on a device must be able to run at once
   int threads = 256;     // per block; a multiple of 32
   // peers can access each other's inputs and outputs, not only the memory passed to ReachPeers
   bool in_place_reads = true;
@@ -62,7 +62,7 @@ class CudaRanks {
   // the event it waited for. The stream's work must be done.
   void check() const;
 
-  // Collective: all ranks call it at the end, if none has failed: closes peers' memory before any of them frees it.
+  // Collective: all ranks call it at the end, if none has failed: closes peers' memory before a peer frees it.
   void disband();
 
   struct State;

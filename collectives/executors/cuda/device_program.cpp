@@ -96,7 +96,7 @@ std::vector<Touched> touched_by(const LaneProgram& lane, const Instruction& inst
 }
 
 // Ranges that a lane's blocks have accessed in slices. Equal ranges are cut into equal slices, so that each block only
-// depends on itself; if other ranges overlap and one of them is written, the blocks must synchronize.
+// depends on itself; if other ranges overlap and one is written, the blocks must synchronize.
 class TouchedRanges {
  public:
   bool blocks_meet(const Touched& next) const {
@@ -194,11 +194,11 @@ struct Parts {
 };
 
 Parts parts_of(const LaneProgram& lane, std::size_t index, int rank, int lane_index, bool self) {
-  const Instruction& one = lane.instructions[index];
-  const bool moves = one.num_destinations > 0;
+  const Instruction& instruction = lane.instructions[index];
+  const bool moves = instruction.num_destinations > 0;
   return {.waits = waits_of(lane, index, rank, lane_index, self),
-          .sources = moves ? device_addresses(lane.sources_of(one)) : std::vector<DeviceAddress>{},
-          .destinations = device_addresses(lane.destinations_of(one))};
+          .sources = moves ? device_addresses(lane.sources_of(instruction)) : std::vector<DeviceAddress>{},
+          .destinations = device_addresses(lane.destinations_of(instruction))};
 }
 
 std::vector<std::int32_t> signalled_by(const Listeners& listeners, int rank, int lane, std::uint32_t done) {
@@ -210,20 +210,20 @@ std::vector<std::int32_t> signalled_by(const Listeners& listeners, int rank, int
   return signalled;
 }
 
-void append_instruction(DeviceProgram& made, const Instruction& one, const Parts& parts,
+void append_instruction(DeviceProgram& compiled, const Instruction& instruction, const Parts& parts,
                         const std::vector<std::int32_t>& signalled) {
-  made.instructions.push_back({.count = one.count,
-                               .first_wait = append(made.waits, parts.waits),
-                               .num_waits = static_cast<std::uint32_t>(parts.waits.size()),
-                               .first_source = append(made.sources, parts.sources),
-                               .num_sources = static_cast<std::uint32_t>(parts.sources.size()),
-                               .first_destination = append(made.destinations, parts.destinations),
-                               .num_destinations = static_cast<std::uint32_t>(parts.destinations.size()),
-                               .first_listener = append(made.listeners, signalled),
-                               .num_listeners = static_cast<std::uint32_t>(signalled.size()),
-                               .completes = one.completes ? 1U : 0U});
-  made.most_places = std::max({made.most_places, static_cast<std::uint32_t>(parts.sources.size()),
-                               static_cast<std::uint32_t>(parts.destinations.size())});
+  compiled.instructions.push_back({.count = instruction.count,
+                                   .first_wait = append(compiled.waits, parts.waits),
+                                   .num_waits = static_cast<std::uint32_t>(parts.waits.size()),
+                                   .first_source = append(compiled.sources, parts.sources),
+                                   .num_sources = static_cast<std::uint32_t>(parts.sources.size()),
+                                   .first_destination = append(compiled.destinations, parts.destinations),
+                                   .num_destinations = static_cast<std::uint32_t>(parts.destinations.size()),
+                                   .first_listener = append(compiled.listeners, signalled),
+                                   .num_listeners = static_cast<std::uint32_t>(signalled.size()),
+                                   .completes = instruction.completes ? 1U : 0U});
+  compiled.most_places = std::max({compiled.most_places, static_cast<std::uint32_t>(parts.sources.size()),
+                                   static_cast<std::uint32_t>(parts.destinations.size())});
 }
 
 // change(lane, index, parts) may change an instruction before it is appended.
@@ -231,32 +231,33 @@ template <class Change>
 DeviceProgram made_program(const Program& program, const Operation& operation, int rank, int blocks,
                            const Listeners& listeners, const Change& change) {
   const plan::RankProgram& mine = program.ranks[static_cast<std::size_t>(rank)];
-  DeviceProgram made;
+  DeviceProgram compiled;
   for (std::size_t l = 0; l < mine.lanes.size(); ++l) {
     const LaneProgram& lane = mine.lanes[l];
     const auto lane_index = static_cast<int>(l);
     const auto count = static_cast<std::uint32_t>(lane.instructions.size());
     LOCKSTEP_CHECK(count < 1U << kInstructionBits, "a lane of more instructions than are counted");
-    made.lanes.push_back({static_cast<std::uint32_t>(made.instructions.size()), count});
+    compiled.lanes.push_back({static_cast<std::uint32_t>(compiled.instructions.size()), count});
     const auto self = blocks > 1 ? self_waits(lane, operation, program.num_ranks) : std::vector<bool>(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       Parts parts = parts_of(lane, i, rank, lane_index, self[i]);
       change(lane_index, i, parts);
-      append_instruction(made, lane.instructions[i], parts, signalled_by(listeners, rank, lane_index, i + 1));
+      append_instruction(compiled, lane.instructions[i], parts, signalled_by(listeners, rank, lane_index, i + 1));
     }
   }
-  return made;
+  return compiled;
 }
 
 }  // namespace
 
 DeviceProgram make_device_program(const Program& program, const Operation& operation, int rank, int blocks) {
-  DeviceProgram made = made_program(program, operation, rank, blocks, listeners_of(program, operation, rank, blocks),
-                                    [](int, std::uint32_t, Parts&) {});
+  DeviceProgram compiled =
+      made_program(program, operation, rank, blocks, listeners_of(program, operation, rank, blocks),
+                   [](int, std::uint32_t, Parts&) {});
   for (const Wait& w : program.ranks[static_cast<std::size_t>(rank)].exit_waits) {
-    made.exit_waits.push_back({w.rank, w.lane, w.instructions});
+    compiled.exit_waits.push_back({w.rank, w.lane, w.instructions});
   }
-  return made;
+  return compiled;
 }
 
 namespace {
@@ -290,24 +291,24 @@ bool place_packets(const Program& program, const Operation& operation, int reade
   for (std::size_t l = 0; l < its.lanes.size(); ++l) {
     const LaneProgram& lane = its.lanes[l];
     for (std::uint32_t i = 0; i < lane.instructions.size(); ++i) {
-      const Instruction& one = lane.instructions[i];
-      for (const RankAddress& d : lane.destinations_of(one)) {
+      const Instruction& instruction = lane.instructions[i];
+      for (const RankAddress& d : lane.destinations_of(instruction)) {
         if (d.rank != reader) return false;
       }
-      const auto sources = lane.sources_of(one);
+      const auto sources = lane.sources_of(instruction);
       for (std::uint32_t s = 0; s < sources.size(); ++s) {
         const RankAddress& source = sources[s];
         if (source.rank == reader) continue;
-        if (source.buffer != plan::Buffer::scratch || source.instructions == 0 || one.num_destinations == 0)
+        if (source.buffer != plan::Buffer::scratch || source.instructions == 0 || instruction.num_destinations == 0)
           return false;
         const LaneProgram& makers =
             program.ranks[static_cast<std::size_t>(source.rank)].lanes[static_cast<std::size_t>(source.lane)];
         const std::uint32_t maker = source.instructions - 1;
-        if (!makes(makers, makers.instructions[maker], source, one.count)) return false;
+        if (!makes(makers, makers.instructions[maker], source, instruction.count)) return false;
         packets.pushes[{source.rank, source.lane, maker}].push_back(
             {bytes, reader, kPackets, source.rank, source.instructions});
         packets.arrivals[{reader, static_cast<int>(l), i, s}] = bytes;
-        const std::int64_t carried = one.count * elem_bytes;
+        const std::int64_t carried = instruction.count * elem_bytes;
         bytes += (carried + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
       }
     }

@@ -58,7 +58,7 @@ BoardView board_at(std::byte* memory, int num_ranks);
 //
 // A lane is a group of `blocks` thread blocks. Each runs its slice of every instruction and counts for itself; a wait
 // for a lane waits for all of its blocks. A Program needs no waits within a lane, whose instructions run in sequence;
-// they are added here: a lane waits for itself if blocks access memory that other blocks of it have accessed before.
+// they are added here: a lane waits for itself if blocks access memory that its other blocks have accessed before.
 
 // In addition to plan::Buffer: memory for packets, see below.
 inline constexpr std::int32_t kPackets = 3;

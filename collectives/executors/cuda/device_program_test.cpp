@@ -46,10 +46,10 @@ TEST(DeviceProgram, WhoWaitsIsToldAndNobodyElse) {
         for (std::size_t l = 0; l < ranks[r].lanes.size(); ++l) {
           const DeviceLane lane = ranks[r].lanes[l];
           for (std::uint32_t i = 0; i < lane.num_instructions; ++i) {
-            const DeviceInstruction& one = ranks[r].instructions[lane.first_instruction + i];
-            for (std::uint32_t k = 0; k < one.num_listeners; ++k) {
+            const DeviceInstruction& instruction = ranks[r].instructions[lane.first_instruction + i];
+            for (std::uint32_t k = 0; k < instruction.num_listeners; ++k) {
               signalled.insert({static_cast<std::int64_t>(r), static_cast<std::int64_t>(l), i + 1,
-                                ranks[r].listeners[one.first_listener + k]});
+                                ranks[r].listeners[instruction.first_listener + k]});
             }
           }
         }
@@ -98,8 +98,8 @@ TEST(PacketProgram, EveryAlgorithmHasOne) {
       if (algorithm.kind == collectives::Kind::all_to_all_v) continue;
       const auto plan = algorithms::make_plan(choice, num_ranks, 0);
       const auto program = lower_for_direct(plan, operation, {.stage_below_bytes = 1 << 30, .segment_bytes = 1 << 30});
-      const auto made = make_packet_program(program, operation, 0, 4);
-      EXPECT_TRUE(made.has_value()) << name_of(algorithm.kind) << ' ' << algorithm.name << ' ' << num_ranks;
+      const auto compiled = make_packet_program(program, operation, 0, 4);
+      EXPECT_TRUE(compiled.has_value()) << name_of(algorithm.kind) << ' ' << algorithm.name << ' ' << num_ranks;
     }
   }
 }
@@ -132,13 +132,14 @@ TEST(DeviceProgram, TwoShotIsOnePassARank) {
       const auto choice = algorithms::parse_choice(operation.kind, "two_shot");
       const plan::Program program = lower_for_direct(algorithms::make_plan(choice, num_ranks, 0), operation,
                                                      {.segment_bytes = std::numeric_limits<std::int64_t>::max()});
-      const DeviceProgram made = make_device_program(program, operation, 1, 4);
+      const DeviceProgram compiled = make_device_program(program, operation, 1, 4);
       EXPECT_EQ(program.scratch_bytes, 0);
-      EXPECT_EQ(made.lanes.size(), 1U);
-      const auto passes = std::count_if(made.instructions.begin(), made.instructions.end(),
-                                        [](const DeviceInstruction& one) { return one.num_destinations > 0; });
+      EXPECT_EQ(compiled.lanes.size(), 1U);
+      const auto passes =
+          std::count_if(compiled.instructions.begin(), compiled.instructions.end(),
+                        [](const DeviceInstruction& instruction) { return instruction.num_destinations > 0; });
       EXPECT_EQ(passes, 1);
-      const DeviceInstruction& pass = made.instructions.at(0);
+      const DeviceInstruction& pass = compiled.instructions.at(0);
       EXPECT_EQ(pass.count, kCount / num_ranks);
       EXPECT_EQ(pass.num_sources, static_cast<std::uint32_t>(num_ranks));
       EXPECT_EQ(pass.num_destinations, static_cast<std::uint32_t>(num_ranks));

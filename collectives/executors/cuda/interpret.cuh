@@ -52,11 +52,11 @@ struct Block {
   __device__ const T* array(std::uint32_t at) const {
     return reinterpret_cast<const T*>(image + at);
   }
-  __device__ const DeviceAddress& source(const DeviceInstruction& one, std::uint32_t k) const {
-    return array<DeviceAddress>(args.at.sources)[one.first_source + k];
+  __device__ const DeviceAddress& source(const DeviceInstruction& instruction, std::uint32_t k) const {
+    return array<DeviceAddress>(args.at.sources)[instruction.first_source + k];
   }
-  __device__ const DeviceAddress& destination(const DeviceInstruction& one, std::uint32_t k) const {
-    return array<DeviceAddress>(args.at.destinations)[one.first_destination + k];
+  __device__ const DeviceAddress& destination(const DeviceInstruction& instruction, std::uint32_t k) const {
+    return array<DeviceAddress>(args.at.destinations)[instruction.first_destination + k];
   }
 };
 
@@ -136,7 +136,7 @@ __device__ inline bool await_all(const Block& block, const DeviceWait* waits, st
   return __syncthreads_or(stop) == 0;
 }
 
-// The thread's index from the end, for work beside that of the first threads.
+// The thread's index from the end, for work that runs next to the first threads' work.
 __device__ inline unsigned thread_from_end() {
   return blockDim.x - 1 - threadIdx.x;
 }
@@ -206,24 +206,24 @@ __device__ inline std::byte* address_of(const Block& block, const DeviceAddress&
 }
 
 // Called by all threads; computes the addresses of an instruction's operands.
-__device__ inline void find_places(const Block& block, const DeviceInstruction& one) {
-  for (std::uint32_t k = threadIdx.x; k < one.num_sources; k += blockDim.x) {
-    block.state.sources[k] = address_of(block, block.source(one, k));
+__device__ inline void find_places(const Block& block, const DeviceInstruction& instruction) {
+  for (std::uint32_t k = threadIdx.x; k < instruction.num_sources; k += blockDim.x) {
+    block.state.sources[k] = address_of(block, block.source(instruction, k));
   }
-  for (std::uint32_t k = threadIdx.x; k < one.num_destinations; k += blockDim.x) {
-    block.state.destinations[k] = address_of(block, block.destination(one, k));
+  for (std::uint32_t k = threadIdx.x; k < instruction.num_destinations; k += blockDim.x) {
+    block.state.destinations[k] = address_of(block, block.destination(instruction, k));
   }
   __syncthreads();
 }
 
 // Signals the waiting ranks that this block has done the instruction. A barrier of all threads came before: it orders
 // the block's stores before the release.
-__device__ inline void tell_listeners(const Block& block, const DeviceInstruction& one) {
+__device__ inline void tell_listeners(const Block& block, const DeviceInstruction& instruction) {
   const Call& args = block.args;
   const int slot = block.lane * args.blocks + block.index;
   const std::uint64_t value = block.state.call << kInstructionBits | (block.instruction + 1);
-  for (std::uint32_t k = threadIdx.x; k < one.num_listeners; k += blockDim.x) {
-    const int rank = block.array<std::int32_t>(args.at.listeners)[one.first_listener + k];
+  for (std::uint32_t k = threadIdx.x; k < instruction.num_listeners; k += blockDim.x) {
+    const int rank = block.array<std::int32_t>(args.at.listeners)[instruction.first_listener + k];
     kernels::store_release(&block.board_of(rank).done[args.rank * kMostSlots + slot], value, args.reach);
   }
 }
@@ -248,7 +248,7 @@ __device__ inline bool passes_at_once(const Block& block, DeviceLane lane) {
 
 // Called by all threads of a block, for one lane of a call. do_slice(one) runs the block's slice of an instruction
 // whose addresses are computed; it returns whether the thread may go on. A rank enters before its first wait, as others
-// may wait for its entry at the same point, or else beside its first pass (with packets no rank waits for it in this
+// may wait for its entry at the same point, or else during its first pass (with packets no rank waits for it in this
 // call).
 template <class DoSlice>
 __device__ void interpret(Block& block, DoSlice&& do_slice) {

@@ -13,14 +13,14 @@ namespace lockstep::executors::cuda {
 // Elements before the first wide access that is aligned in all operands, fewer than one access holds; -1 if alignments
 // differ.
 template <class T>
-__device__ inline int elements_to_alignment(const BlockState& state, const DeviceInstruction& one) {
+__device__ inline int elements_to_alignment(const BlockState& state, const DeviceInstruction& instruction) {
   const auto past = [](const std::byte* place) {
     return reinterpret_cast<std::uintptr_t>(place) % kernels::kAccessBytes;
   };
   const std::uintptr_t first = past(state.destinations[0]);
   bool differ = false;
-  for (std::uint32_t k = 0; k < one.num_sources; ++k) differ |= past(state.sources[k]) != first;
-  for (std::uint32_t k = 0; k < one.num_destinations; ++k) differ |= past(state.destinations[k]) != first;
+  for (std::uint32_t k = 0; k < instruction.num_sources; ++k) differ |= past(state.sources[k]) != first;
+  for (std::uint32_t k = 0; k < instruction.num_destinations; ++k) differ |= past(state.destinations[k]) != first;
   if (differ) return -1;
   return static_cast<int>((kernels::kAccessBytes - first) % kernels::kAccessBytes / sizeof(T));
 }
@@ -38,7 +38,7 @@ __device__ __forceinline__ const T* elements(const std::byte* place, std::int64_
 // kPacks packs of kItems neighbouring elements each, `stride` elements apart: as many loads in flight hide memory
 // latency.
 template <class T, int kItems, int kPacks>
-struct Packs {
+struct LoadedPacks {
   kernels::Pack<T, kItems> packs[kPacks];
 
   __device__ __forceinline__ void load(const T* from, std::int64_t stride, std::int64_t left) {
@@ -67,13 +67,13 @@ __device__ __forceinline__ void for_each_packs(std::int64_t begin, std::int64_t 
 
 // Moves elements [begin, end) of an instruction with one source, by the threads of the block.
 template <class T, int kItems>
-__device__ __forceinline__ void copy_range(const BlockState& state, const DeviceInstruction& one, std::int64_t begin,
-                                           std::int64_t end) {
+__device__ __forceinline__ void copy_range(const BlockState& state, const DeviceInstruction& instruction,
+                                           std::int64_t begin, std::int64_t end) {
   constexpr int kPacks = 8;
   for_each_packs<kItems, kPacks>(begin, end, [&](std::int64_t at, std::int64_t stride, std::int64_t left) {
-    Packs<T, kItems, kPacks> packs;
+    LoadedPacks<T, kItems, kPacks> packs;
     packs.load(elements<T>(state.sources[0], at), stride, left);
-    for (std::uint32_t k = 0; k < one.num_destinations; ++k) {
+    for (std::uint32_t k = 0; k < instruction.num_destinations; ++k) {
       packs.store(elements<T>(state.destinations[k], at), stride, left);
     }
   });
@@ -84,12 +84,12 @@ __device__ __forceinline__ void copy_range(const BlockState& state, const Device
 // elements half of that; some 25 KiB per multiprocessor hide the latency of memory (H200: 4.8 TB/s, about 700 ns, 132
 // multiprocessors).
 template <class T, core::ReduceOp kOp, int kItems>
-__device__ __forceinline__ void combine_range(const BlockState& state, const DeviceInstruction& one,
+__device__ __forceinline__ void combine_range(const BlockState& state, const DeviceInstruction& instruction,
                                               std::int64_t average_over, std::int64_t begin, std::int64_t end) {
   constexpr int kMostValues = 16;  // in registers, per thread
   constexpr int kPacks = kItems * 4 <= kMostValues ? 4 : (kItems < kMostValues ? kMostValues / kItems : 1);
   for_each_packs<kItems, kPacks>(begin, end, [&](std::int64_t at, std::int64_t stride, std::int64_t left) {
-    Packs<T, kItems, kPacks> packs;
+    LoadedPacks<T, kItems, kPacks> packs;
     kernels::Wide<T> values[kPacks][kItems];
     packs.load(elements<T>(state.sources[0], at), stride, left);
 #pragma unroll
@@ -97,7 +97,7 @@ __device__ __forceinline__ void combine_range(const BlockState& state, const Dev
       values[i / kItems][i % kItems] = kernels::widened(packs.packs[i / kItems].items[i % kItems]);
     }
 #pragma unroll 2
-    for (std::uint32_t k = 1; k < one.num_sources; ++k) {
+    for (std::uint32_t k = 1; k < instruction.num_sources; ++k) {
       packs.load(elements<T>(state.sources[k], at), stride, left);
 #pragma unroll
       for (int i = 0; i < kPacks * kItems; ++i) {
@@ -111,40 +111,40 @@ __device__ __forceinline__ void combine_range(const BlockState& state, const Dev
       packs.packs[i / kItems].items[i % kItems] =
           kernels::narrowed<T>(average_over > 0 ? kernels::averaged(value, average_over) : value);
     }
-    for (std::uint32_t k = 0; k < one.num_destinations; ++k) {
+    for (std::uint32_t k = 0; k < instruction.num_destinations; ++k) {
       packs.store(elements<T>(state.destinations[k], at), stride, left);
     }
   });
 }
 
 template <class T, core::ReduceOp kOp, int kItems>
-__device__ __forceinline__ void do_range(const Block& block, const DeviceInstruction& one, std::int64_t begin,
+__device__ __forceinline__ void do_range(const Block& block, const DeviceInstruction& instruction, std::int64_t begin,
                                          std::int64_t end) {
-  const std::int64_t average_over = one.completes != 0 ? block.args.average_over : 0;
-  if (one.num_sources == 1 && average_over == 0) {
-    copy_range<T, kItems>(block.state, one, begin, end);
+  const std::int64_t average_over = instruction.completes != 0 ? block.args.average_over : 0;
+  if (instruction.num_sources == 1 && average_over == 0) {
+    copy_range<T, kItems>(block.state, instruction, begin, end);
   } else {
-    combine_range<T, kOp, kItems>(block.state, one, average_over, begin, end);
+    combine_range<T, kOp, kItems>(block.state, instruction, average_over, begin, end);
   }
 }
 
 // Runs the block's slice of an instruction. Slice boundaries follow from the count alone, as later instructions rely on
 // them; elements at the ends of a slice that wide accesses cannot cover are moved one by one.
 template <class T, core::ReduceOp kOp>
-__device__ __forceinline__ void pass_slice(const Block& block, const DeviceInstruction& one) {
+__device__ __forceinline__ void pass_slice(const Block& block, const DeviceInstruction& instruction) {
   constexpr int kItems = static_cast<int>(kernels::kAccessBytes / sizeof(T));
-  const std::int64_t packs = one.count / kItems;
+  const std::int64_t packs = instruction.count / kItems;
   const std::int64_t blocks = block.args.blocks;
   const bool last = block.index + 1 == blocks;
   const std::int64_t begin = packs * block.index / blocks * kItems;
-  const std::int64_t end = last ? one.count : packs * (block.index + 1) / blocks * kItems;
-  const int skew = elements_to_alignment<T>(block.state, one);
+  const std::int64_t end = last ? instruction.count : packs * (block.index + 1) / blocks * kItems;
+  const int skew = elements_to_alignment<T>(block.state, instruction);
   const std::int64_t wide_begin = skew < 0 || begin + skew > end ? end : begin + skew;
   const std::int64_t wide_end = wide_begin + (end - wide_begin) / kItems * kItems;
-  do_range<T, kOp, kItems>(block, one, wide_begin, wide_end);
+  do_range<T, kOp, kItems>(block, instruction, wide_begin, wide_end);
 #pragma unroll 1
   for (int side = 0; side < 2; ++side) {
-    do_range<T, kOp, 1>(block, one, side == 0 ? begin : wide_end, side == 0 ? wide_begin : end);
+    do_range<T, kOp, 1>(block, instruction, side == 0 ? begin : wide_end, side == 0 ? wide_begin : end);
   }
 }
 
@@ -152,13 +152,13 @@ __device__ __forceinline__ void pass_slice(const Block& block, const DeviceInstr
 
 // Elements that a thread moves at once.
 template <class T>
-struct Unit {
+struct PacketUnit {
   static constexpr int kItems = static_cast<int>(kUnitBytes / sizeof(T));
   union {
     T items[kItems];
     std::uint32_t words[2];
   };
-  __device__ Unit() : words{0, 0} {}
+  __device__ PacketUnit() : words{0, 0} {}
 };
 
 // Stored and loaded as one word, which hardware never splits: data below, the call's number above.
@@ -184,39 +184,39 @@ constexpr int kUnitsAtOnce = 4;
 
 // Data of a source: its two packets as loaded, or its elements.
 template <class T>
-__device__ inline void look(const DeviceInstruction& one, bool packets, const std::byte* base, std::int64_t unit,
-                            std::uint64_t (&seen)[2], Unit<T>& loaded) {
+__device__ inline void look(const DeviceInstruction& instruction, bool packets, const std::byte* base,
+                            std::int64_t unit, std::uint64_t (&seen)[2], PacketUnit<T>& loaded) {
   if (packets) {
     auto* const words = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
     seen[0] = kernels::load_relaxed(words);
     seen[1] = kernels::load_relaxed(words + 1);
     return;
   }
-  const std::int64_t first = unit * Unit<T>::kItems;
+  const std::int64_t first = unit * PacketUnit<T>::kItems;
 #pragma unroll
-  for (int i = 0; i < Unit<T>::kItems; ++i) {
-    if (first + i < one.count) loaded.items[i] = reinterpret_cast<const T*>(base)[first + i];
+  for (int i = 0; i < PacketUnit<T>::kItems; ++i) {
+    if (first + i < instruction.count) loaded.items[i] = reinterpret_cast<const T*>(base)[first + i];
   }
 }
 
 // Loads units of the sources from `from` on, at most kUnitsAtOnce. False if the block has to stop.
 template <class T>
-__device__ inline bool load_units(const Block& block, const DeviceInstruction& one, std::uint32_t from,
-                                  std::int64_t unit, Unit<T> (&loaded)[kUnitsAtOnce]) {
-  const auto packets = [&](std::uint32_t k) { return block.source(one, k).buffer == kPackets; };
+__device__ inline bool load_units(const Block& block, const DeviceInstruction& instruction, std::uint32_t from,
+                                  std::int64_t unit, PacketUnit<T> (&loaded)[kUnitsAtOnce]) {
+  const auto packets = [&](std::uint32_t k) { return block.source(instruction, k).buffer == kPackets; };
   std::uint64_t seen[kUnitsAtOnce][2];
 #pragma unroll
   for (std::uint32_t k = 0; k < kUnitsAtOnce; ++k) {
-    if (from + k < one.num_sources) {
-      look(one, packets(from + k), block.state.sources[from + k], unit, seen[k], loaded[k]);
+    if (from + k < instruction.num_sources) {
+      look(instruction, packets(from + k), block.state.sources[from + k], unit, seen[k], loaded[k]);
     }
   }
 #pragma unroll
   for (std::uint32_t k = 0; k < kUnitsAtOnce; ++k) {
-    if (from + k >= one.num_sources || !packets(from + k)) continue;
+    if (from + k >= instruction.num_sources || !packets(from + k)) continue;
     const std::byte* const base = block.state.sources[from + k];
     auto* const words = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
-    const DeviceAddress& place = block.source(one, from + k);
+    const DeviceAddress& place = block.source(instruction, from + k);
     if (!await_packet(block, words, seen[k][0], place, loaded[k].words[0])) return false;
     if (!await_packet(block, words + 1, seen[k][1], place, loaded[k].words[1])) return false;
   }
@@ -224,39 +224,40 @@ __device__ inline bool load_units(const Block& block, const DeviceInstruction& o
 }
 
 template <class T>
-__device__ inline void store_unit(const Block& block, const DeviceInstruction& one, std::uint32_t destination,
-                                  std::int64_t unit, const Unit<T>& made) {
-  const DeviceAddress& place = block.destination(one, destination);
+__device__ inline void store_unit(const Block& block, const DeviceInstruction& instruction, std::uint32_t destination,
+                                  std::int64_t unit, const PacketUnit<T>& result) {
+  const DeviceAddress& place = block.destination(instruction, destination);
   std::byte* const base = block.state.destinations[destination];
   if (place.buffer == kPackets) {
     auto* const packets = reinterpret_cast<std::uint64_t*>(base) + 2 * unit;
-    kernels::store_relaxed(packets, packet_of(made.words[0], block.state.call));
-    kernels::store_relaxed(packets + 1, packet_of(made.words[1], block.state.call));
+    kernels::store_relaxed(packets, packet_of(result.words[0], block.state.call));
+    kernels::store_relaxed(packets + 1, packet_of(result.words[1], block.state.call));
     return;
   }
-  const std::int64_t first = unit * Unit<T>::kItems;
+  const std::int64_t first = unit * PacketUnit<T>::kItems;
 #pragma unroll
-  for (int i = 0; i < Unit<T>::kItems; ++i) {
-    if (first + i < one.count) reinterpret_cast<T*>(base)[first + i] = made.items[i];
+  for (int i = 0; i < PacketUnit<T>::kItems; ++i) {
+    if (first + i < instruction.count) reinterpret_cast<T*>(base)[first + i] = result.items[i];
   }
 }
 
 // One source is copied bit by bit; several are combined in their order, in the wide type, and rounded once.
 template <class T, core::ReduceOp kOp>
-__device__ inline bool make_unit(const Block& block, const DeviceInstruction& one, std::int64_t unit, Unit<T>& made) {
-  constexpr int kItems = Unit<T>::kItems;
-  const std::int64_t average_over = one.completes != 0 ? block.args.average_over : 0;
+__device__ inline bool make_unit(const Block& block, const DeviceInstruction& instruction, std::int64_t unit,
+                                 PacketUnit<T>& result) {
+  constexpr int kItems = PacketUnit<T>::kItems;
+  const std::int64_t average_over = instruction.completes != 0 ? block.args.average_over : 0;
   kernels::Wide<T> values[kItems];
 #pragma unroll 1
-  for (std::uint32_t from = 0; from < one.num_sources; from += kUnitsAtOnce) {
-    Unit<T> loaded[kUnitsAtOnce];
-    if (!load_units(block, one, from, unit, loaded)) return false;
-    made = loaded[0];
-    if (one.num_sources == 1 && average_over == 0) return true;
+  for (std::uint32_t from = 0; from < instruction.num_sources; from += kUnitsAtOnce) {
+    PacketUnit<T> loaded[kUnitsAtOnce];
+    if (!load_units(block, instruction, from, unit, loaded)) return false;
+    result = loaded[0];
+    if (instruction.num_sources == 1 && average_over == 0) return true;
 #pragma unroll
     for (std::uint32_t k = 0; k < kUnitsAtOnce; ++k) {
 #pragma unroll
-      for (int i = 0; i < kItems && from + k < one.num_sources; ++i) {
+      for (int i = 0; i < kItems && from + k < instruction.num_sources; ++i) {
         const auto next = kernels::widened(loaded[k].items[i]);
         values[i] = from + k == 0 ? next : kernels::combined<kOp>(values[i], next);
       }
@@ -264,21 +265,21 @@ __device__ inline bool make_unit(const Block& block, const DeviceInstruction& on
   }
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    made.items[i] = kernels::narrowed<T>(average_over > 0 ? kernels::averaged(values[i], average_over) : values[i]);
+    result.items[i] = kernels::narrowed<T>(average_over > 0 ? kernels::averaged(values[i], average_over) : values[i]);
   }
   return true;
 }
 
 // Runs the block's slice of an instruction. False if the thread has to stop.
 template <class T, core::ReduceOp kOp>
-__device__ inline bool packet_slice(const Block& block, const DeviceInstruction& one) {
-  const std::int64_t units = (one.count + Unit<T>::kItems - 1) / Unit<T>::kItems;
+__device__ inline bool packet_slice(const Block& block, const DeviceInstruction& instruction) {
+  const std::int64_t units = (instruction.count + PacketUnit<T>::kItems - 1) / PacketUnit<T>::kItems;
   const std::int64_t begin = units * block.index / block.args.blocks;
   const std::int64_t end = units * (block.index + 1) / block.args.blocks;
   for (std::int64_t unit = begin + threadIdx.x; unit < end; unit += blockDim.x) {
-    Unit<T> made;
-    if (!make_unit<T, kOp>(block, one, unit, made)) return false;
-    for (std::uint32_t k = 0; k < one.num_destinations; ++k) store_unit(block, one, k, unit, made);
+    PacketUnit<T> result;
+    if (!make_unit<T, kOp>(block, instruction, unit, result)) return false;
+    for (std::uint32_t k = 0; k < instruction.num_destinations; ++k) store_unit(block, instruction, k, unit, result);
   }
   return true;
 }

@@ -3,7 +3,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Sequence
 
-from reports.analysis.findings import Finding
+from reports.analysis.groups import Finding
 from reports.analysis.gate.words import OPEN, answer, counts_text, headline, side_text, worst_first
 from reports.records import Compared, GateCase, GateSeries, Records, Run
 from reports.units import counted, joined

@@ -7,7 +7,7 @@ from typing import Callable, Iterable, Optional, Sequence
 
 from reports.analysis.caveats import few_text
 from reports.analysis.estimate import Estimate, exact, of_stats
-from reports.analysis.findings import Finding
+from reports.analysis.groups import by, Finding, listed, Places
 from reports.analysis.roofline.rooflines import (
     binding_name, Case, device_text, odd_ones, Roofline, rooflines_of, Way, way_of, way_text)
 from reports.records import Kernel, Records
@@ -157,9 +157,7 @@ def farthest_text(known: Sequence[tuple[Case, Kernel]]) -> str:
 
 def groups_text(cases: dict[Case, Kernel]) -> str:
     """The median share of each family."""
-    shares: dict[str, list[float]] = {}
-    for case, kernel in with_share(cases):
-        shares.setdefault(group_of(case.kernel), []).append(kernel.share)
+    shares = {name: [kernel.share for _, kernel in pairs] for name, pairs in by(with_share(cases), lambda pair: group_of(pair[0].kernel)).items()}
     if len(shares) < 2:
         return ""
     told = [f"{name} {share_text(median(shares[name]))}" for name in ORDER if name in shares]
@@ -247,16 +245,9 @@ class RooflineResult:
 
 
 def analyse_kernels(records: Records) -> tuple[RooflineResult, ...]:
-    rooflines = rooflines_of(records)
-    machines = list(dict.fromkeys(run.machine.fingerprint for run in records.runs))
-    builds = list(dict.fromkeys(run.build for run in records.runs))
-    results = []
-    for number, one in enumerate(rooflines, start=1):
-        parts = [device_text(one), one.place.basis]
-        if len(machines) > 1:
-            parts.append(f"machine {machines.index(one.place.fingerprint) + 1}")
-        if len(builds) > 1:
-            parts.append(f"build {builds.index(one.place.build) + 1} ({one.place.build.short_revision})")
-        name, anchor = ", ".join(parts), f"roofline-{number}"
+    places, results = Places(records.runs), []
+    for number, one in enumerate(rooflines_of(records), start=1):
+        place, anchor = one.place, f"roofline-{number}"
+        name = listed(device_text(one), place.basis, places.of(place.fingerprint, place.build))
         results.append(RooflineResult(name, anchor, one, tuple(kernel_findings(name, anchor, one))))
     return tuple(results)

@@ -1,9 +1,9 @@
 """Kernels under the measured ceilings of their device."""
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Callable, Iterable, Optional, Sequence
 
+from reports.analysis.groups import by, latest
 from reports.records import Build, Ceiling, Kernel, Machine, Records
 from reports.units import counted, flops_text, joined, rate_text, short, time_text
 
@@ -53,28 +53,19 @@ class Ceilings:
 
 
 def _roofs(values: Iterable[tuple[str, float]]) -> list[Roof]:
-    by_name: dict[str, list[float]] = {}
-    for name, value in values:
-        if value > 0:
-            by_name.setdefault(name, []).append(value)
+    by_name = by((one for one in values if one[1] > 0), lambda one: one[0], lambda one: one[1])
     return [Roof(name, min(found), max(found)) for name, found in by_name.items()]
 
 
 def ceilings_of(found: Iterable[Ceiling]) -> dict[int, Ceilings]:
     """Ceilings by number of threads; of equal ceilings of several runs that of the latest run."""
-    latest: dict[tuple, Ceiling] = {}
-    for one in sorted(found, key=lambda c: c.run.started):
-        latest[(one.threads, one.name, one.level, one.dtype)] = one
-    threads = sorted({one.threads for one in latest.values()})
-    return {n: Ceilings(n, tuple(one for one in latest.values() if one.threads == n)) for n in threads}
+    groups = latest(sorted(found, key=lambda one: one.run.started), lambda one: one.threads, lambda one: (one.name, one.level, one.dtype))
+    return {threads: Ceilings(threads, tuple(groups[threads].values())) for threads in sorted(groups)}
 
 
 def drift_of(found: Iterable[Ceiling]) -> Optional[tuple[float, str]]:
     """The largest ratio between equal ceilings of several runs, and the ceiling's name."""
-    values: dict[tuple, list[float]] = {}
-    for one in found:
-        if one.value > 0:
-            values.setdefault((one.name, one.level, one.dtype, one.threads), []).append(one.value)
+    values = by((one for one in found if one.value > 0), lambda one: (one.name, one.level, one.dtype, one.threads), lambda one: one.value)
     ratios = [(max(same) / min(same), key) for key, same in values.items() if len(same) > 1]
     if not ratios:
         return None
@@ -230,10 +221,8 @@ def case_of(kernel: Kernel) -> Case:
 
 def _by_several(kernels: Iterable[Kernel]) -> set[Case]:
     """Cases that a run has timed in the same way by more than one implementation."""
-    found: dict[tuple, set[Optional[str]]] = defaultdict(set)
-    for kernel in kernels:
-        found[(case_of(kernel), way_of(kernel), kernel.run.run)].add(kernel.implementation)
-    return {case for (case, _, _), names in found.items() if len(names) > 1}
+    found = by(kernels, lambda one: (case_of(one), way_of(one), one.run.run), lambda one: one.implementation)
+    return {case for (case, _, _), names in found.items() if len(set(names)) > 1}
 
 
 _TIMING = {"events": "CUDA events", "graph": "CUDA graph"}
@@ -255,14 +244,8 @@ def device_text(roofline: Roofline) -> str:
 
 
 def rooflines_of(records: Records) -> list[Roofline]:
-    kernels: dict[Place, list[Kernel]] = defaultdict(list)
-    ceilings: dict[Place, list[Ceiling]] = defaultdict(list)
-    for kernel in records.kernels:
-        kernels[_place_of(kernel)].append(kernel)
-    for ceiling in records.ceilings:
-        ceilings[_place_of(ceiling)].append(ceiling)
-    places = sorted(dict.fromkeys([*kernels, *ceilings]), key=_order)
-    return [_roofline(place, kernels[place], ceilings[place]) for place in places]
+    kernels, ceilings = by(records.kernels, _place_of), by(records.ceilings, _place_of)
+    return [_roofline(place, kernels.get(place, []), ceilings.get(place, [])) for place in sorted({**kernels, **ceilings}, key=_order)]
 
 
 def _place_of(line) -> Place:
@@ -285,13 +268,12 @@ def _roofline(place: Place, kernels: list[Kernel], ceilings: list[Ceiling]) -> R
 
 def _latest(kernels: Sequence[Kernel]) -> dict[Way, dict[Case, Kernel]]:
     """Keeps the latest of equal kernels of several runs, as each share refers to the ceilings of its own run."""
-    timed: dict[Way, dict[Case, Kernel]] = defaultdict(dict)
     apart = _by_several(kernels)
-    for kernel in sorted(kernels, key=lambda one: one.run.started):
+
+    def named(kernel: Kernel) -> Case:
         case = case_of(kernel)
-        if case in apart:
-            case = replace(case, implementation=kernel.implementation or "")
-        timed[way_of(kernel)][case] = kernel
+        return replace(case, implementation=kernel.implementation or "") if case in apart else case
+    timed = latest(sorted(kernels, key=lambda one: one.run.started), way_of, named)
     order = sorted(timed, key=lambda way: (way.cache != "warm", way.threads, way.timing))
     return {way: timed[way] for way in order}
 

@@ -1,10 +1,9 @@
 """Simulated layouts of one model on one machine against each other, and studies of `simulate`."""
 import math
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Callable, Optional, Sequence
+from typing import Callable, Optional
 
-from reports.analysis.findings import Finding
+from reports.analysis.groups import by, Group, latest
 from reports.records import Records, Simulation, StudyPoint
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, times_text
 
@@ -12,47 +11,39 @@ SLIGHT = 0.005  # smaller parts of a step are not named
 ALIKE = 1.05  # ratio to the best below which layouts are not ranked, as predictions are not that exact
 
 
-@dataclass(frozen=True)
-class LayoutResult:
+class LayoutResult(Group):
     """Layouts that train alike: model, machine, sequences per step. Those that fit first; least time of all devices first."""
-
-    anchor: str
-    layouts: tuple[Simulation, ...]
-
-    @property
-    def best(self) -> Simulation:
-        return self.layouts[0]
 
     @property
     def fitting(self) -> tuple[Simulation, ...]:
-        return tuple(one for one in self.layouts if one.fits)
+        return tuple(one for one in self.lines if one.fits)
 
     @property
     def alike(self) -> bool:
         """True if all have the same number of devices, so that the time of a step can be compared."""
-        return len({one.ranks for one in self.layouts}) == 1
+        return len({one.ranks for one in self.lines}) == 1
 
     @property
     def name(self) -> str:
-        best, ranks = self.best, [one.ranks for one in self.layouts]
+        best, ranks = self.first, [one.ranks for one in self.lines]
         devices = counted(best.ranks, "device") if self.alike else f"{min(ranks):,} to {max(ranks):,} devices"
         return (f"{best.model.name} on {devices} of {best.machine}, "
                 f"{counted(best.global_batch, 'sequence')} per step")
 
     @property
-    def findings(self) -> list[Finding]:
-        return [Finding(self.name, layouts_text(self), parts_text(self.best), "simulated", self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(layouts_text(self), parts_text(self.first))]
 
     @cached_property
     def common(self) -> list[str]:
         """Fields that all layouts share, where there are several: sp=yes."""
-        said = [one.layout.text.split(",") for one in self.layouts]
+        said = [one.layout.text.split(",") for one in self.lines]
         shared = set.intersection(*map(set, said))
         return [word for word in said[0] if word in shared] if len(said) > 1 else []
 
     @cached_property
     def _several_schedules(self) -> bool:
-        return len({one.schedule for one in self.layouts}) > 1
+        return len({one.schedule for one in self.lines}) > 1
 
     def name_of(self, one: Simulation) -> str:
         """Name such as "tp=4 pp=8 dp=16 interleaved chunks=6": the fields that not all layouts share, and the schedule."""
@@ -64,13 +55,9 @@ class LayoutResult:
 
 
 def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
-    """Keeps the latest of equal layouts of several runs."""
-    grouped: dict[tuple, dict[tuple, Simulation]] = {}
-    for one in records.simulations:
-        key = (one.model.name, one.model.parameters, one.machine, one.global_batch)
-        grouped.setdefault(key, {})[one.layout.text, one.schedule] = one
-    ordered = [sorted(of.values(), key=lambda one: (not one.fits, device_ms(one))) for of in grouped.values()]
-    return tuple(LayoutResult(f"layouts-{number}", tuple(one)) for number, one in enumerate(ordered, start=1))
+    groups = latest(records.simulations, lambda one: (one.model.name, one.model.parameters, one.machine, one.global_batch),
+                    lambda one: (one.layout.text, one.schedule))
+    return LayoutResult.all_of("layouts", (sorted(of.values(), key=lambda one: (not one.fits, device_ms(one))) for of in groups.values()))
 
 
 def device_ms(one: Simulation) -> float:
@@ -79,20 +66,20 @@ def device_ms(one: Simulation) -> float:
 
 
 def layouts_text(result: LayoutResult) -> str:
-    best, fitting = result.best, result.fitting
+    best, fitting = result.first, result.fitting
     shared = [word for word in result.common if not word.startswith("batch=")]  # the name says the batch
     together = f", all with {joined(shared)}," if shared else ""
     if not fitting:
-        least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
-        return (f"None of {counted(len(result.layouts), 'layout')}{together} fits: {result.name_of(least)} needs least, "
+        least = min(result.lines, key=lambda one: one.memory_bytes["total"])
+        return (f"None of {counted(len(result.lines), 'layout')}{together} fits: {result.name_of(least)} needs least, "
                 f"{bytes_text(least.memory_bytes['total'], 3)} of {bytes_text(least.capacity_bytes, 3)}.")
     name = result.name_of(best)
     schedule = "" if best.schedule in name else f" ({best.schedule})"
     told = f"{name}{schedule}: {_speed_text(best)}, {_memory_text(best)}"
-    if len(result.layouts) == 1:
+    if len(result.lines) == 1:
         return f"{told}."
     word, long = ("fastest", "as long") if result.alike else ("best", "as much time of devices")
-    parts = [f"The {word} of {counted(len(result.layouts), 'layout')}{together} is {told}"]
+    parts = [f"The {word} of {counted(len(result.lines), 'layout')}{together} is {told}"]
     if len(fitting) > 1:
         worst = fitting[-1]
         ratio = device_ms(worst) / device_ms(best)
@@ -102,8 +89,8 @@ def layouts_text(result: LayoutResult) -> str:
         else:
             parts.append(f"the {'slowest' if result.alike else 'worst'} that fits, {result.name_of(worst)}, takes "
                          f"{times_text(ratio)} {long}")
-    if len(fitting) < len(result.layouts):
-        parts.append(f"{len(result.layouts) - len(fitting)} do not fit in the memory")
+    if len(fitting) < len(result.lines):
+        parts.append(f"{len(result.lines) - len(fitting)} do not fit in the memory")
     return "; ".join(parts) + "."
 
 
@@ -151,21 +138,23 @@ QUESTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class StudyResult:
-    anchor: str
-    study: str
-    setting: str
-    points: tuple[StudyPoint, ...]
+class StudyResult(Group):
+    @property
+    def study(self) -> str:
+        return self.first.study
 
     @property
-    def question(self) -> str:
-        return QUESTIONS[self.study]
+    def setting(self) -> str:
+        return self.first.setting
+
+    @property
+    def name(self) -> str:
+        return f"{QUESTIONS[self.study]} {self.setting}"
 
     @property
     def drawn(self) -> tuple[StudyPoint, ...]:
         """Points with values; impossible ones have a note instead."""
-        return tuple(one for one in self.points if one.values)
+        return tuple(one for one in self.lines if one.values)
 
     @property
     def simulated(self) -> tuple[StudyPoint, ...]:
@@ -177,7 +166,7 @@ class StudyResult:
 
     @property
     def series(self) -> dict[str, list[StudyPoint]]:
-        return by_series(self.simulated)
+        return by(self.simulated, series_of)
 
     @property
     def basis(self) -> str:
@@ -185,29 +174,22 @@ class StudyResult:
 
     @property
     def answer(self) -> str:
-        return _ANSWERS[self.study](self) if self.simulated else f"No point is possible: {self.points[0].note}."
+        return _ANSWERS[self.study](self) if self.simulated else f"No point is possible: {self.lines[0].note}."
 
     @property
-    def findings(self) -> list[Finding]:
-        return [Finding(f"{self.question} {self.setting}", self.answer, "", self.basis, self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(self.answer, "")]
 
 
 def analyse_studies(records: Records) -> tuple[StudyResult, ...]:
-    """Keeps the latest of equal points of several runs."""
-    grouped: dict[tuple, dict[tuple, StudyPoint]] = {}
-    for one in records.studies:
-        place = (one.series if one.study != "map" else "", one.basis, tuple(one.at.items()), one.note if one.study != "map" else "")
-        grouped.setdefault((one.study, one.setting), {})[place] = one
-    order = list(QUESTIONS)
-    keys = sorted(grouped, key=lambda key: order.index(key[0]))
-    return tuple(StudyResult(f"study-{number}", *key, tuple(grouped[key].values())) for number, key in enumerate(keys, start=1))
+    def place(one: StudyPoint) -> tuple:
+        return one.series if one.study != "map" else "", one.basis, tuple(one.at.items()), one.note if one.study != "map" else ""
+    groups = latest(records.studies, lambda one: (one.study, one.setting), place)
+    return StudyResult.all_of("study", (groups[key].values() for key in sorted(groups, key=lambda key: list(QUESTIONS).index(key[0]))))
 
 
-def by_series(points: Sequence[StudyPoint]) -> dict[str, list[StudyPoint]]:
-    series: dict[str, list[StudyPoint]] = {}
-    for one in points:
-        series.setdefault(one.series, []).append(one)
-    return series
+def series_of(one: StudyPoint) -> str:
+    return one.series
 
 
 def part_name(part: str) -> str:
@@ -249,12 +231,12 @@ def _scaling_answer(result: StudyResult) -> str:
 
 
 def _map_answer(result: StudyResult) -> str:
-    cells = [one for one in result.points if one.best]
-    wins = {name: len(points) for name, points in by_series(cells).items()}
+    cells = [one for one in result.lines if one.best]
+    wins = {name: len(points) for name, points in by(cells, series_of).items()}
     told = joined([f"{name} in {number}" for name, number in sorted(wins.items(), key=lambda one: -one[1])])
-    none = len(result.points) - len(cells)
+    none = len(result.lines) - len(cells)
     close = sum(one.values.get("margin_percent", math.inf) < 5 for one in cells)
-    return (f"Of {counted(len(result.points), 'cell')} the winner is {told}" + (f"; in {none} nothing fits" if none else "") +
+    return (f"Of {counted(len(result.lines), 'cell')} the winner is {told}" + (f"; in {none} nothing fits" if none else "") +
             f". In {close} the next way is less than 5 % slower.")
 
 

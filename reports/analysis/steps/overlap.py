@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 
 from reports.analysis.estimate import alike, certain_factor, Estimate, exact, median_of, PRECISE, told_share, undecided
-from reports.analysis.findings import Finding
+from reports.analysis.groups import by, Group, latest, link_text, listed
 from reports.analysis.steps.schedules import BASES, place_of
-from reports.records import Link, Memory, Overlap, Records, ScheduleLine, Simulation, Task, Timeline
+from reports.records import Link, Memory, Records, ScheduleLine, Simulation, Task, Timeline
 from reports.units import bytes_text, counted, share_text, short, time_text
 
 
@@ -181,67 +181,45 @@ def _beside_makespan(line: ScheduleLine | Simulation) -> str:
 HIDDEN = 0.995  # share of the communication from which on all counts as hidden
 
 
-@dataclass(frozen=True)
-class OverlapResult:
+class OverlapResult(Group):
     """One model on one number of replicas, on one basis: cases by link, the shortest step first."""
-
-    anchor: str
-    basis: str
-    lines: tuple[ScheduleLine, ...]
-    place: str = ""  # machine and build of emulated or measured steps, if there are several
-
-    @property
-    def overlap(self) -> Overlap:
-        return self.lines[0].overlap
 
     @property
     def name(self) -> str:
-        one = self.overlap
-        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)} on "
-                f"{counted(one.replicas, 'replica')}, {one.algorithm}")
-        return f"{name}, {self.place}" if self.place else name
+        one = self.first.overlap
+        return listed(f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)} on {counted(one.replicas, 'replica')}",
+                      one.algorithm, self.place)
+
+    @property
+    def headline(self) -> str:
+        return f"{self.name}, {self.first.basis}"
 
     @property
     def by_link(self) -> dict[str, list[ScheduleLine]]:
-        grouped: dict[str, list[ScheduleLine]] = {}
-        for line in self.lines:
-            grouped.setdefault(link_text(line.run.link), []).append(line)
-        return grouped
+        return by(self.lines, lambda line: link_text(line.run.link))
 
     @property
-    def findings(self) -> list[Finding]:
-        badge = "" if self.basis == "measured" else self.basis
-        told = [f"{link}: {link_finding(lines)}" for link, lines in self.by_link.items()]
-        return [Finding(f"{self.name}, {self.basis}", told[0], " ".join(told[1:]), badge, self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        first, *others = (f"{link}: {link_finding(lines)}" for link, lines in self.by_link.items())
+        return [(first, " ".join(others))]
 
 
 def analyse_overlap(records: Records) -> tuple[OverlapResult, ...]:
-    """Keeps the latest of equal lines of several runs."""
-    grouped: dict[tuple, dict[tuple, ScheduleLine]] = {}
-    for line in records.schedules:
-        if line.overlap is None:
-            continue
+    def work(line: ScheduleLine) -> tuple:
         one = line.overlap
-        work = one.layers, one.bytes_per_layer, one.replicas, one.algorithm, line.microbatches
-        key = (*work, place_of(line), line.basis)
-        case = (one.bucket_cap_bytes, one.zero_stage, one.prefetch, line.run.link)
-        grouped.setdefault(key, {})[case] = line
-    ordered = sorted(grouped.items(), key=lambda item: (item[0][:-1], BASES.index(item[0][-1])))
-    several = len({key[-2] for key in grouped if key[-2]}) > 1
-    return tuple(OverlapResult(f"overlap-{number}", key[-1], tuple(sorted(of.values(), key=_order)),
-                               key[-2] if several else "") for number, (key, of) in enumerate(ordered, start=1))
+        return (one.layers, one.bytes_per_layer, one.replicas, one.algorithm, line.microbatches, place_of(line)), BASES.index(line.basis)
+    groups = latest([line for line in records.schedules if line.overlap], work,
+                    lambda line: (line.overlap.bucket_cap_bytes, line.overlap.zero_stage, line.overlap.prefetch, line.run.link))
+    return OverlapResult.of_places("overlap", ((key[0][-1], sorted(groups[key].values(), key=_order)) for key in sorted(groups)))
 
 
 def _order(line: ScheduleLine) -> tuple:
-    link = line.run.link
-    return (-(link.gbps or float("inf")), link.latency_us or 0) if link else (-float("inf"), 0), line.makespan_ms
+    return slowness(line.run.link), line.makespan_ms
 
 
-def link_text(link: Link | None) -> str:
-    if link is None:
-        return "links without limit"
-    parts = [f"{short(link.gbps)} GB/s"] * bool(link.gbps) + [time_text(link.latency_us)] * bool(link.latency_us)
-    return f"links of {', '.join(parts)}" if parts else "links without limit"
+def slowness(link: Link | None) -> tuple[float, float]:
+    """Sort key: the fastest links first."""
+    return -((link and link.gbps) or float("inf")), (link and link.latency_us) or 0
 
 
 def way_text(line: ScheduleLine) -> str:

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Iterable, Optional, Sequence
 
 from reports.analysis.estimate import Estimate, estimate, exact, undecided
-from reports.analysis.findings import Finding
+from reports.analysis.groups import by, Finding, latest
 from reports.records import Records, ScheduleLine, Times
 from reports.units import counted, joined, share_text, short
 
@@ -71,10 +71,7 @@ def is_pipeline(line: ScheduleLine) -> bool:
 
 def cases_of(lines: Iterable[ScheduleLine]) -> dict[Workload, list[Case]]:
     """In the order of the records."""
-    alike: dict[tuple, list[ScheduleLine]] = {}
-    for line in lines:
-        if is_pipeline(line):
-            alike.setdefault((line.ranks, line.microbatches, line.times_ms), []).append(line)
+    alike = by(filter(is_pipeline, lines), lambda line: (line.ranks, line.microbatches, line.times_ms))
     found = {}
     for key, mine in alike.items():
         places = list(dict.fromkeys(place for line in mine if (place := place_of(line)))) or [""]
@@ -85,9 +82,7 @@ def cases_of(lines: Iterable[ScheduleLine]) -> dict[Workload, list[Case]]:
 
 
 def _cases(workload: Workload, lines: Sequence[ScheduleLine]) -> list[Case]:
-    grouped: dict[tuple, dict[str, ScheduleLine]] = {}
-    for line in lines:
-        grouped.setdefault(_variant(line), {})[line.basis] = line
+    grouped = latest(lines, _variant, lambda line: line.basis)
     return [Case(workload, _name(variant, [other for other in grouped if other[0] == variant[0]]), of_basis)
             for variant, of_basis in grouped.items()]
 
@@ -209,10 +204,8 @@ def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
 
 
 def _contests(workload: Workload, basis: str, cases: Sequence[Case]) -> list[Contest]:
-    by_slices: dict[int, list[tuple[str, ScheduleLine]]] = {}
-    for case in cases:
-        if basis in case.of_basis:
-            by_slices.setdefault(max(len(case.first.slice_tokens or ()), 1), []).append((case.name, case.of_basis[basis]))
+    by_slices = by((case for case in cases if basis in case.of_basis), lambda case: max(len(case.first.slice_tokens or ()), 1),
+                   lambda case: (case.name, case.of_basis[basis]))
     return [Contest(workload, basis, slices, tuple(sorted(entries, key=lambda one: _order(one[1]))))
             for slices, entries in sorted(by_slices.items())]
 

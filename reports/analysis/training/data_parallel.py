@@ -1,11 +1,12 @@
 """Real data-parallel steps: communication of gradients that stays exposed, and costs of each stage of ZeRO."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from reports.analysis.estimate import Estimate, estimate, median_of, PRECISE, told_share, undecided
-from reports.analysis.findings import Finding
+from reports.analysis.groups import by, Group, latest, link_text, listed, wrong_of
 from reports.analysis.steps.schedules import place_of
-from reports.analysis.steps.overlap import link_text, most_hidden
+from reports.analysis.steps.overlap import most_hidden, slowness
 from reports.analysis.training.runs import model_text
 from reports.records import Link, Overlap, Records, Reductions, ScheduleLine, Sharding
 from reports.units import bytes_text, counted, joined, share_text, time_text
@@ -50,64 +51,42 @@ class BucketCurve:
         return max(self.lines, key=exposed_ms)
 
 
-@dataclass(frozen=True)
-class BucketsResult:
-    """One model with one format of gradients in messages, on one basis."""
+class BucketsResult(Group):
+    """Steps of one model with one format of gradients in messages, on one basis: fewest ranks first, then fastest links."""
 
-    anchor: str
-    curves: tuple[BucketCurve, ...]  # fewest ranks first, then fastest links
-    place: str = ""  # machine and build, if there are several
-
-    @property
-    def lines(self) -> tuple[ScheduleLine, ...]:
-        return tuple(line for curve in self.curves for line in curve.lines)
+    @cached_property
+    def curves(self) -> tuple[BucketCurve, ...]:
+        return tuple(BucketCurve(ranks, link, tuple(lines)) for (ranks, link), lines in
+                     by(self.lines, lambda line: (line.overlap.replicas, line.run.link)).items())
 
     @property
     def overlap(self) -> Overlap:
-        return self.curves[0].lines[0].overlap
+        return self.first.overlap
 
     @property
     def name(self) -> str:
         one = self.overlap
-        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)}, gradients "
-                f"{as_text(one.reductions.compression)}, {one.algorithm}")
-        return f"{name}, {self.place}" if self.place else name
-
-    @property
-    def emulates(self) -> bool:
-        return self.curves[0].lines[0].basis != "measured"
+        return listed(f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)}, gradients "
+                      f"{as_text(one.reductions.compression)}, {one.algorithm}", self.place)
 
     @property
     def by_ranks(self) -> dict[int, list[BucketCurve]]:
-        grouped: dict[int, list[BucketCurve]] = {}
-        for curve in self.curves:
-            grouped.setdefault(curve.ranks, []).append(curve)
-        return grouped
+        return by(self.curves, lambda curve: curve.ranks)
 
     @property
-    def findings(self) -> list[Finding]:
-        badge = "emulated" if self.emulates else ""
-        return [Finding(self.name, best_text(self), " ".join(curve_text(one) for one in self.curves), badge, self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(best_text(self), " ".join(curve_text(one) for one in self.curves))]
 
 
 def analyse_buckets(records: Records) -> tuple[BucketsResult, ...]:
-    """Keeps the latest of equal lines of several runs."""
-    grouped: dict[tuple, dict[tuple, dict[int, ScheduleLine]]] = {}
-    for line in records.schedules:
-        one = line.overlap
-        key = (one.layers, one.bytes_per_layer, one.algorithm, line.microbatches, one.reductions.compression, place_of(line),
-               line.basis)
-        curve = (one.replicas, -((line.run.link and line.run.link.gbps) or float("inf")), line.run.link)
-        grouped.setdefault(key, {}).setdefault(curve, {})[bucket_bytes(line)] = line
-    several = len({key[-2] for key in grouped}) > 1
-    return tuple(BucketsResult(f"buckets-{number}", _curves(of), key[-2] if several else "")
-                 for number, (key, of) in enumerate(grouped.items(), start=1))
+    groups = latest(records.schedules, lambda line: (place_of(line), line.overlap.layers, line.overlap.bytes_per_layer, line.overlap.algorithm,
+                                                     line.microbatches, reductions(line).compression, line.basis),
+                    lambda line: (line.overlap.replicas, line.run.link, bucket_bytes(line)))
+    return BucketsResult.of_places("buckets", ((key[0], sorted(of.values(), key=_order)) for key, of in groups.items()))
 
 
-def _curves(of: dict[tuple, dict[int, ScheduleLine]]) -> tuple[BucketCurve, ...]:
-    ordered = sorted(of.items(), key=lambda item: (*item[0][:2], (item[0][2] and item[0][2].latency_us) or 0))
-    return tuple(BucketCurve(key[0], key[2], tuple(line for _, line in sorted(lines.items())))
-                 for key, lines in ordered)
+def _order(line: ScheduleLine) -> tuple:
+    return line.overlap.replicas, *slowness(line.run.link), bucket_bytes(line)
 
 
 def reductions(line: ScheduleLine) -> Reductions:
@@ -209,16 +188,8 @@ def bytes_sentence(result: BucketsResult) -> str:
 STATES = ("weights", "gradients", "optimizer")  # kinds of memory that have formulas
 
 
-@dataclass(frozen=True)
-class ShardingResult:
+class ShardingResult(Group):
     """One model on one number of ranks with one pair of dtypes, stage by stage."""
-
-    anchor: str
-    lines: tuple[Sharding, ...]
-
-    @property
-    def first(self) -> Sharding:
-        return self.lines[0]
 
     @property
     def name(self) -> str:
@@ -227,21 +198,16 @@ class ShardingResult:
         return f"{model_text(one.model)} on {counted(one.ranks, 'rank')}, {dtypes}"
 
     @property
-    def findings(self) -> list[Finding]:
-        return [Finding(self.name, saved_text(self), agreement_text(self), "", self.anchor, exact=saved_text(self))]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(saved_text(self), agreement_text(self), saved_text(self))]
 
 
 def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
-    """Keeps the latest of equal lines of several runs."""
-    grouped: dict[tuple, dict[tuple, Sharding]] = {}
-    for one in records.shardings:
-        key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
-        row = (one.zero_stage, -one.shard_ranks, -(one.secondary_ranks or 0), one.weight_compression or "", one.compression or "",
-               -(one.near_ranks or 0), not one.prefetch, one.offload or "none", one.update or "",
-               one.optimizer or "adamw")
-        grouped.setdefault(key, {})[row] = one
-    return tuple(ShardingResult(f"sharding-{number}", tuple(line for _, line in sorted(of.items())))
-                 for number, of in enumerate(grouped.values(), start=1))
+    groups = latest(records.shardings, lambda one: (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches),
+                    lambda one: (one.zero_stage, -one.shard_ranks, -(one.secondary_ranks or 0), one.weight_compression or "",
+                                 one.compression or "", -(one.near_ranks or 0), not one.prefetch, one.offload or "none", one.update or "",
+                                 one.optimizer or "adamw"))
+    return ShardingResult.all_of("sharding", ([of[place] for place in sorted(of)] for of in groups.values()))
 
 
 _PLACES = {"host": "the host's memory", "file": "files"}
@@ -287,7 +253,7 @@ def saved_text(result: ShardingResult) -> str:
 
 
 def agreement_text(result: ShardingResult) -> str:
-    wrong = [one for one in result.lines if one.status != "ok"]
+    wrong = wrong_of(result.lines)
     if not wrong:
         return f"Bytes held and sent are the formulas' to the byte in all of {counted(len(result.lines), 'row')}."
     return f"{counted(len(wrong), 'row')} differ from the formulas: {stage_text(wrong[0])}: {wrong[0].error}."

@@ -1,12 +1,11 @@
 """Costs of one layer that ranks share: tensor-parallel layers, attention over shared sequences, mixtures of experts."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Callable, Optional
 
 from reports.analysis.estimate import (
     alike, certain_factor, Estimate, estimate, exact, median_of, PRECISE, told_share, undecided)
-from reports.analysis.findings import Finding
-from reports.analysis.training.runs import link_text
+from reports.analysis.groups import by, Group, latest, listed, on_links, setting_of, wrong_of
 from reports.records import Context, DIRECTIONS, ExpertsLine, Layer, Records
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 
@@ -88,48 +87,37 @@ def _whole(line: Any, way: str) -> Estimate:
     return median_of(_both(line, way))
 
 
-@dataclass(frozen=True)
-class LayersResult:
-    """One set of sizes, of one dtype, on one machine and build, over one kind of link."""
+class LayersResult(Group):
+    """Forms of one set of sizes, of one dtype, on one machine and build, over one kind of link."""
 
-    anchor: str
-    cases: tuple[Case, ...]
-
-    @property
-    def first(self) -> Layer:
-        return self.cases[0].one
-
-    @property
-    def lines(self) -> list[Layer]:
-        return [form for case in self.cases for form in case.forms]
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        cases = by(self.lines, _case)
+        return tuple(Case(tuple(sorted(forms, key=lambda form: form.tiles))) for forms in cases.values())
 
     @property
     def name(self) -> str:
         one, size = self.first, {name: int(value) for name, value in self.first.sizes.items()}
-        link = f", {link_text(one.run.link)}" if one.run.link else ""
-        return (f"h {size['hidden']:,}, {size['heads']} heads, {size['batch']} × {size['length']} tokens, "
-                f"{size['vocabulary']:,} words, {one.dtype}, {counted(one.threads, 'thread')} per rank{link}")
+        return listed(f"h {size['hidden']:,}, {size['heads']} heads, {size['batch']} × {size['length']} tokens, {size['vocabulary']:,} words",
+                      one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def findings(self) -> list[Finding]:
-        badge = "" if self.first.basis == "measured" else self.first.basis
-        return [Finding(self.name, f"{split_text(self)} {gain_text(self)}", bytes_sentence(self), badge, self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(f"{split_text(self)} {gain_text(self)}", bytes_sentence(self))]
+
+
+def _case(one: Layer) -> tuple:
+    return one.layer, one.ranks, one.grid, one.sequence_parallel
 
 
 def analyse_layers(records: Records) -> tuple[LayersResult, ...]:
-    """Keeps the latest of equal lines of several runs."""
-    groups: dict[tuple, dict[tuple, dict[int, Layer]]] = {}
-    for one in records.layers:
-        setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.threads,
-                   one.algorithm, tuple(sorted(one.sizes.items())))
-        case = (one.layer, one.ranks, one.grid, one.sequence_parallel)
-        forms = groups.setdefault(setting, {}).setdefault(case, {})
-        if forms and next(iter(forms.values())).run.run != one.run.run:
-            forms.clear()  # rounds of two runs did not alternate with each other
-        forms[one.tiles] = one
-    return tuple(LayersResult(f"layers-{number}", tuple(Case(tuple(forms[n] for n in sorted(forms)))
-                                                        for forms in cases.values()))
-                 for number, cases in enumerate(groups.values(), start=1))
+    """Forms of a case are those of its last run, as rounds of two runs did not alternate with each other."""
+    def setting(one: Layer) -> tuple:
+        return *setting_of(one), one.dtype, one.threads, one.algorithm, tuple(sorted(one.sizes.items()))
+    last = {(setting(one), _case(one)): one.run.run for one in records.layers}
+    lines = [one for one in records.layers if last[setting(one), _case(one)] == one.run.run]
+    groups = latest(lines, setting, lambda one: (_case(one), one.tiles))
+    return LayersResult.all_of("layers", (of.values() for of in groups.values()))
 
 
 def split_text(result: LayersResult) -> str:
@@ -167,14 +155,13 @@ def _hidden_text(case: Case) -> str:
 
 def bytes_sentence(result: LayersResult) -> str:
     """Additional bytes of sequence parallelism, and whether counts equal the formulas."""
-    wrong = [line for line in result.lines if line.status != "ok"]
-    passes = sum(line.checked_passes for line in result.lines)
+    wrong, passes = wrong_of(result.lines), sum(line.checked_passes for line in result.lines)
     agreed = (f"Bytes are the formulas', and results one rank's within rounding, in all {passes:,} passes of "
               f"{counted(len(result.lines), 'row')}." if not wrong else
               f"{counted(len(wrong), 'row')} of {len(result.lines)} are wrong: {wrong[0].layer}: {wrong[0].error}.")
     more: dict[str, list[str]] = {}
     for case in result.cases:
-        plain = plain_of(result, case)
+        plain = case.one.sequence_parallel and plain_of(result, case, grids=True)
         if plain:
             ratio = case.one.sent_bytes / plain.one.sent_bytes - 1
             more.setdefault(share_text(ratio) if ratio > 0 else "", []).append(NAMES.get(case.one.layer, ""))
@@ -187,23 +174,16 @@ def grids_sentence(result: LayersResult) -> str:
     """Bytes that layers on grids send, over the same layer in one dimension on as many ranks."""
     told = []
     for case in result.cases:
-        other = _in_one_dimension(result, case)
+        other = plain_of(result, case, grids=False)
         if case.one.grid and other:
             layer = NAMES.get(case.one.layer, case.one.layer)
             told.append(f"{short(case.one.sent_bytes / other.one.sent_bytes)} times ({layer}, {case.one.grid})")
     return f"Grids send {joined(told)} the bytes of one dimension on as many ranks. " if told else ""
 
 
-def _in_one_dimension(result: LayersResult, case: Case) -> Optional[Case]:
-    return next((other for other in result.cases if not other.one.grid and not other.one.sequence_parallel and
-                 (other.one.layer, other.one.ranks) == (case.one.layer, case.one.ranks)), None)
-
-
-def plain_of(result: LayersResult, case: Case) -> Optional[Case]:
-    """The same layer without sequence parallelism."""
-    if not case.one.sequence_parallel:
-        return None
-    return next((other for other in result.cases if not other.one.sequence_parallel and
+def plain_of(result: LayersResult, case: Case, grids: bool) -> Optional[Case]:
+    """The same layer without sequence parallelism, and not on a grid unless `grids`."""
+    return next((other for other in result.cases if not other.one.sequence_parallel and (grids or not other.one.grid) and
                  (other.one.layer, other.one.ranks) == (case.one.layer, case.one.ranks)), None)
 
 
@@ -220,68 +200,39 @@ def units_text(line: Layer) -> str:
 
 # ---- Attention over sequences that ranks share: time, memory, bytes and load of each method, by length
 
-@dataclass(frozen=True)
-class ContextLine:
-    """One method on one number of ranks, by length."""
-
-    way: str
-    points: tuple[Context, ...]
-
-    @property
-    def lengths(self) -> list[int]:
-        return [one.length for one in self.points]
-
-    @property
-    def longest(self) -> Context:
-        return self.points[-1]
-
-
-@dataclass(frozen=True)
-class ContextResult:
+class ContextResult(Group):
     """One set of sizes on one number of ranks, with one dtype and mask, on one machine and build, over one kind of link."""
 
-    anchor: str
-    lines: tuple[ContextLine, ...]
-
-    @property
-    def first(self) -> Context:
-        return self.lines[0].points[0]
-
-    @property
-    def all(self) -> list[Context]:
-        return [point for line in self.lines for point in line.points]
+    @cached_property
+    def by_way(self) -> dict[str, list[Context]]:
+        """Each method's rows by length."""
+        return {way: sorted(lines, key=lambda one: one.length) for way, lines in by(self.lines, lambda one: one.way).items()}
 
     @cached_property
     def at_longest(self) -> list[Context]:
         """Row of each method at the longest length that all have."""
-        common = set.intersection(*(set(line.lengths) for line in self.lines)) or {self.lines[0].lengths[-1]}
-        return [point for line in self.lines for point in line.points if point.length == max(common)]
+        lengths = [[one.length for one in lines] for lines in self.by_way.values()]
+        longest = max(set.intersection(*map(set, lengths)) or {lengths[0][-1]})
+        return [one for lines in self.by_way.values() for one in lines if one.length == longest]
 
     @property
     def name(self) -> str:
-        one = self.first
-        link = f", {link_text(one.run.link)}" if one.run.link else ""
-        return (f"cp {one.ranks}, {counted(int(one.sizes['batch']), 'sequence')}, {int(one.sizes['heads'])} heads of "
-                f"{int(one.sizes['head_columns'])}, {one.dtype}, {'causal' if one.causal else 'no mask'}, "
-                f"{counted(one.threads, 'thread')} per rank{link}")
+        one, size = self.first, self.first.sizes
+        return listed(f"cp {one.ranks}, {counted(int(size['batch']), 'sequence')}, {int(size['heads'])} heads of {int(size['head_columns'])}",
+                      one.dtype, "causal" if one.causal else "no mask", f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def findings(self) -> list[Finding]:
-        badge = "" if self.first.basis == "measured" else self.first.basis
-        return [Finding(self.name, f"{time_sentence(self)} {load_sentence(self)}", context_bytes_sentence(self), badge, self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(f"{time_sentence(self)} {load_sentence(self)}", context_bytes_sentence(self))]
 
 
 def analyse_context(records: Records) -> tuple[ContextResult, ...]:
-    """Keeps the latest of equal rows of several runs."""
-    groups: dict[tuple, dict[str, dict[int, Context]]] = {}
-    for one in records.contexts:
+    def setting(one: Context) -> tuple:
         sizes = tuple((name, size) for name, size in sorted(one.sizes.items()) if name != "length")
-        setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.causal, one.threads,
-                   one.ranks, sizes)
-        groups.setdefault(setting, {}).setdefault(one.way, {})[one.length] = one
-    return tuple(ContextResult(f"context-{number}", tuple(ContextLine(way, tuple(points[n] for n in sorted(points)))
-                                                          for way, points in ways.items()))
-                 for number, ways in enumerate(groups.values(), start=1))
+        return *setting_of(one), one.dtype, one.causal, one.threads, one.ranks, sizes
+    groups = latest(records.contexts, setting, lambda one: (one.way, one.length))
+    found = ContextResult.all_of("context", (of.values() for of in groups.values()))
+    return tuple(replace(one, lines=tuple(line for lines in one.by_way.values() for line in lines)) for one in found)
 
 
 def exposed_us(one: Context) -> float:
@@ -350,20 +301,17 @@ def exposed_sentence(result: ContextResult) -> str:
 
 def load_sentence(result: ContextResult) -> str:
     """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
-    loads: dict[str, list[str]] = {}
-    for one in result.at_longest:
-        loads.setdefault(short(one.load, 3), []).append(one.way)
+    loads = by(result.at_longest, lambda one: short(one.load, 3), lambda one: one.way)
     return "The rank with most to compute has " + joined(
         [f"{load} times the mean in {joined(ways)}" for load, ways in sorted(loads.items())]) + "."
 
 
 def context_bytes_sentence(result: ContextResult) -> str:
-    wrong = [one for one in result.all if one.status != "ok"]
-    if wrong:
-        return f"{counted(len(wrong), 'row')} of {len(result.all)} are wrong: {wrong[0].way}: {wrong[0].error}."
-    passes = sum(one.checked_passes for one in result.all)
+    if wrong := wrong_of(result.lines):
+        return f"{counted(len(wrong), 'row')} of {len(result.lines)} are wrong: {wrong[0].way}: {wrong[0].error}."
+    passes = sum(one.checked_passes for one in result.lines)
     return (f"A rank sends {_told(result, sent_bytes, lambda size: bytes_text(round(size), 3))}; results are one rank's "
-            f"within {max(one.difference for one in result.all):.1e} of the largest in all {passes:,} passes.")
+            f"within {max(one.difference for one in result.lines):.1e} of the largest in all {passes:,} passes.")
 
 
 # ---- Costs of a mixture of experts on its ranks: parts of the time, cost of an uneven router, bytes and dropped copies
@@ -371,29 +319,18 @@ def context_bytes_sentence(result: ContextResult) -> str:
 EXPERTS_PARTS = ("router", "permute", "dispatch", "shared", "experts", "combine", "unpermute")
 
 
-@dataclass(frozen=True)
-class ExpertsResult:
+class ExpertsResult(Group):
     """One set of sizes, of one dtype, on one machine and build, over one kind of link."""
-
-    anchor: str
-    lines: tuple[ExpertsLine, ...]
-
-    @property
-    def first(self) -> ExpertsLine:
-        return self.lines[0]
 
     @property
     def name(self) -> str:
         one, size = self.first, {name: int(value) for name, value in self.first.sizes.items()}
-        link = f", {link_text(one.run.link)}" if one.run.link else ""
-        shared = f", shared {size['shared']:,}" if size["shared"] else ""
-        return (f"{size['tokens']:,} tokens per rank, h {size['hidden']:,}, experts of {size['ffn']:,}{shared}, {one.dtype}, "
-                f"{counted(one.threads, 'thread')} per rank{link}")
+        return listed(f"{size['tokens']:,} tokens per rank, h {size['hidden']:,}, experts of {size['ffn']:,}",
+                      f"shared {size['shared']:,}" if size["shared"] else "", one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
-    def findings(self) -> list[Finding]:
-        badge = "" if self.first.basis == "measured" else self.first.basis
-        return [Finding(self.name, f"{experts_split_text(self)} {skew_text(self)}", experts_bytes_text(self), badge, self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(f"{experts_split_text(self)} {skew_text(self)}", experts_bytes_text(self))]
 
 
 def case_name(one: ExpertsLine) -> str:
@@ -402,14 +339,13 @@ def case_name(one: ExpertsLine) -> str:
 
 
 def analyse_experts(records: Records) -> tuple[ExpertsResult, ...]:
-    """Keeps the latest of equal lines of several runs."""
-    groups: dict[tuple, dict[tuple, ExpertsLine]] = {}
-    for one in records.experts:
-        setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.threads,
-                   one.algorithm, tuple(sorted(one.sizes.items())))
-        groups.setdefault(setting, {})[(one.experts, one.top_k, one.capacity_factor, one.skew, one.ranks)] = one
-    return tuple(ExpertsResult(f"experts-{number}", tuple(lines.values()))
-                 for number, lines in enumerate(groups.values(), start=1))
+    groups = latest(records.experts, lambda one: (*setting_of(one), one.dtype, one.threads, one.algorithm, tuple(sorted(one.sizes.items()))),
+                    lambda one: (*_mixture(one), one.skew))
+    return ExpertsResult.all_of("experts", (of.values() for of in groups.values()))
+
+
+def _mixture(one: ExpertsLine) -> tuple:
+    return one.experts, one.top_k, one.capacity_factor, one.ranks
 
 
 def experts_split_text(result: ExpertsResult) -> str:
@@ -423,9 +359,7 @@ def experts_split_text(result: ExpertsResult) -> str:
 
 def even_of(line: ExpertsLine, result: ExpertsResult) -> ExpertsLine:
     """The same case with the most even router."""
-    alike = [one for one in result.lines if (one.experts, one.top_k, one.capacity_factor, one.ranks)
-             == (line.experts, line.top_k, line.capacity_factor, line.ranks)]
-    return min(alike, key=lambda one: one.load)
+    return min((one for one in result.lines if _mixture(one) == _mixture(line)), key=lambda one: one.load)
 
 
 def slowdown_of(line: ExpertsLine, result: ExpertsResult) -> Optional[float]:
@@ -448,8 +382,7 @@ def skew_text(result: ExpertsResult) -> str:
 
 
 def experts_bytes_text(result: ExpertsResult) -> str:
-    wrong = [line for line in result.lines if line.status != "ok"]
-    passes = sum(line.checked_passes for line in result.lines)
+    wrong, passes = wrong_of(result.lines), sum(line.checked_passes for line in result.lines)
     dropped = [line for line in result.lines if line.dropped]
     drops = ""
     if dropped:

@@ -1,12 +1,12 @@
 """Results of the pages of training and scaling: runs over their steps, replicas, and steps of several layouts."""
-from dataclasses import dataclass
+from functools import cached_property
 from statistics import mean, median
 from typing import Any, Optional, Sequence
 
-from reports.analysis.findings import Finding
+from reports.analysis.groups import by, Group, latest, listed, on_links
 from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
 from reports.analysis.training.curves import Curve, curves_of
-from reports.records import Link, Records, Scaling, StepTime, Training
+from reports.records import Records, Scaling, StepTime, Training
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 
 
@@ -37,27 +37,12 @@ def computing_ms(parts_ms: dict[str, float]) -> float:
     return sum(parts_ms.get(name, 0) for name in COMPUTING)
 
 
-def link_text(link: Link | None) -> str:
-    if link is None:
-        return ""
-    told = [f"{short(link.gbps)} GB/s"] * bool(link.gbps) + [time_text(link.latency_us)] * bool(link.latency_us)
-    return f"emulated links of {', '.join(told) or 'no limit'}"
-
-
 # Training runs of one model on one text: the loss over steps, speed, parts of the time, kinds of memory.
 
 WARM_UP = 3  # number of steps left out of speeds, as they choose kernels and touch memory
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    anchor: str
-    runs: tuple[Training, ...]
-
-    @property
-    def first(self) -> Training:
-        return self.runs[0]
-
+class TrainingResult(Group):
     @property
     def name(self) -> str:
         one = self.first
@@ -66,31 +51,22 @@ class TrainingResult:
 
     @property
     def fastest(self) -> Training:
-        return max(self.runs, key=tokens_per_s)
+        return max(self.lines, key=tokens_per_s)
 
     @property
-    def findings(self) -> list[Finding]:
+    def told(self) -> list[tuple[str, ...]]:
         fastest = self.fastest
-        badge = "" if fastest.basis == "measured" else fastest.basis
-        loss = loss_text(self.runs)
-        told = joined_sentences(speed_text(fastest), energy_text(fastest), loss)
-        found = [Finding(self.name, told, f"Its time: {parts_text(fastest.parts_ms)}.", badge, self.anchor, exact=loss)]
-        if predicted := predicted_text(self.runs):
-            found.append(Finding(self.name, predicted, "", badge, self.anchor))
-        found += [Finding(self.name, text, "", badge, self.anchor)
-                  for text in (equal_bytes_text(self.runs), straggler_text(self.runs)) if text]
-        return found
+        loss = loss_text(self.lines)
+        speed = joined_sentences(speed_text(fastest), energy_text(fastest), loss)
+        return [(speed, f"Its time: {parts_text(fastest.parts_ms)}.", loss),
+                *((text(self.lines), "") for text in (predicted_text, equal_bytes_text, straggler_text))]
 
 
 def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
-    """Keeps the latest of equal runs."""
-    grouped: dict[tuple, dict[tuple, Training]] = {}
-    for one in records.trainings:
-        key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.data,
-               one.run.machine.fingerprint, one.run.build, one.basis)
-        grouped.setdefault(key, {})[run_name(one), len(one.steps)] = one
-    return tuple(TrainingResult(f"training-{number}", tuple(of.values()))
-                 for number, of in enumerate(grouped.values(), start=1))
+    groups = latest(records.trainings, lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.data,
+                                                    one.run.machine.fingerprint, one.run.build, one.basis),
+                    lambda one: (run_name(one), len(one.steps)))
+    return TrainingResult.all_of("training", (of.values() for of in groups.values()))
 
 
 def is_on_gpus(one: Training) -> bool:
@@ -100,10 +76,9 @@ def is_on_gpus(one: Training) -> bool:
 def run_name(one: Training) -> str:
     """Words such as "dp=2,zero=1, f32, 1 thread per rank, 2,048 tokens per step"; on GPUs, whether ranks share one."""
     shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
-    parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} per rank",
-             f"{counted(one.tokens_per_step, 'token')} per step", "as a CUDA graph" if one.graph else "",
-             way_name(one) if one.sync or one.compression else "", link_text(one.run.link)]
-    return ", ".join(part for part in parts if part)
+    return listed(one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} per rank",
+                  f"{counted(one.tokens_per_step, 'token')} per step", "as a CUDA graph" if one.graph else "",
+                  way_name(one) if one.sync or one.compression else "", on_links(one))
 
 
 def warm_steps(one: Training) -> list:
@@ -232,10 +207,7 @@ def loss_at(one: Training, most_bytes: float = float("inf")) -> float | None:
 
 def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
     """A point for each number of bytes sent so far: the mean loss of the steps since."""
-    losses: dict[int, list[float]] = {}
-    for step in one.steps:
-        if step.loss is not None and step.sent_bytes:
-            losses.setdefault(step.sent_bytes, []).append(step.loss)
+    losses = by((step for step in one.steps if step.loss is not None and step.sent_bytes), lambda step: step.sent_bytes, lambda step: step.loss)
     return [(sent, mean(some)) for sent, some in losses.items()]
 
 
@@ -290,56 +262,56 @@ MOST_NAMED = 3
 MOST_CHARTS = 8  # number of charts of a group
 
 
-@dataclass(frozen=True)
-class ScalingResult:
-    anchor: str
-    lines: tuple[Scaling, ...]  # weak before strong, each in the order of ranks
-    beyond: tuple[Scaling, ...] = ()  # simulated ones, where others were run
+class ScalingResult(Group):
+    """Weak before strong, each in the order of ranks."""
+
+    @cached_property
+    def run(self) -> tuple[Scaling, ...]:
+        """Those that were run; if none was, those that were simulated."""
+        return tuple(one for one in self.lines if one.basis != "simulated") or self.lines
+
+    @cached_property
+    def beyond(self) -> tuple[Scaling, ...]:
+        """Simulated ones, where others were run."""
+        return tuple(one for one in self.lines if one.basis == "simulated") if self.run != self.lines else ()
 
     @property
     def first(self) -> Scaling:
-        return self.lines[0]
+        return self.run[0]
 
     @property
     def name(self) -> str:
         one = self.first
-        parts = [model_text(one.model), one.dtype, f"{counted(one.threads, 'thread')} per rank", link_text(one.run.link)]
-        return ", ".join(part for part in parts if part)
+        return listed(model_text(one.model), one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
+
+    @property
+    def headline(self) -> str:
+        return f"Scaling of {self.name}"
 
     @property
     def pieces(self) -> tuple[Scaling, ...]:
         """Lines that stand beside what their pieces give."""
-        return tuple(line for line in self.lines if line.step("isolated"))
+        return tuple(line for line in self.run if line.step("isolated"))
 
     @property
     def curves(self) -> list[Curve]:
-        return curves_of((*self.lines, *self.beyond))
+        return curves_of((*self.run, *self.beyond))
 
     @property
     def texts(self) -> list[str]:
         return [text for text in (*(curve.text for curve in self.curves), gaps_text(self)) if text]
 
     @property
-    def findings(self) -> list[Finding]:
-        badge = "" if self.first.basis == "measured" else self.first.basis
-        return [Finding(f"Scaling of {self.name}", text, "", badge, self.anchor) for text in self.texts]
+    def told(self) -> list[tuple[str, ...]]:
+        return [(text, "") for text in self.texts]
 
 
 def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
-    """Keeps the latest of equal layouts of several runs. What was simulated continues what was run with the same setting."""
-    grouped: dict[tuple, dict[tuple, Scaling]] = {}
-    for one in records.scalings:
-        key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
-               one.run.link, one.run.machine.fingerprint, one.run.build)
-        kinds = tuple(step.kind for step in one.steps)
-        grouped.setdefault(key, {})[one.basis, one.machine, kinds, one.mode, one.layout.text, one.sequences_per_step] = one
-    results = []
-    for number, of in enumerate(grouped.values(), start=1):
-        ordered = sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks))
-        run = tuple(one for one in ordered if one.basis != "simulated")
-        beyond = tuple(one for one in ordered if one.basis == "simulated")
-        results.append(ScalingResult(f"scaling-{number}", run or beyond, beyond if run else ()))
-    return tuple(results)
+    """Simulated layouts continue those that were run with the same setting."""
+    groups = latest(records.scalings, lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
+                                                   one.run.link, one.run.machine.fingerprint, one.run.build),
+                    lambda one: (one.basis, one.machine, tuple(step.kind for step in one.steps), one.mode, one.layout.text, one.sequences_per_step))
+    return ScalingResult.all_of("scaling", (sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks)) for of in groups.values()))
 
 
 def line_name(one: Scaling) -> str:
@@ -360,13 +332,13 @@ def gaps_text(result: ScalingResult) -> str:
         return ""
     told = []
     for kind in ("isolated", "contended"):
-        values = [abs(value) for line in result.lines if (value := off(line, kind)) is not None]
+        values = [abs(value) for line in result.run if (value := off(line, kind)) is not None]
         if values:
             told.append(f"{share_text(median(values))} in the median ({share_text(max(values))} at most) from "
                         f"{_FROM[kind]}")
     if told:
         return f"Steps of {counted(len(result.pieces), 'layout')} differ by {', and by '.join(told)}."
-    return f"{counted(len(result.lines), 'layout')}, simulated from the pieces of two replicas; none was run."
+    return f"{counted(len(result.run), 'layout')}, simulated from the pieces of two replicas; none was run."
 
 
 def differences(line: Scaling, kind: str) -> dict[str, float]:
@@ -409,14 +381,14 @@ def _ms(step: StepTime) -> str:
 def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Scaling]:
     """Layout whose step is explained in detail: the one that was trained; else, among those that have cores of
     their own, the one with most ranks."""
-    lines = [line for result in results for line in result.lines if line.step("measured") and line.step("isolated")]
+    lines = [line for result in results for line in result.run if line.step("measured") and line.step("isolated")]
     own = [line for line in lines if not line.oversubscribed] or lines
     return max(own, key=lambda line: (line.layout.text == layout, line.ranks), default=None)
 
 
 def charted(result: ScalingResult) -> list[Scaling]:
     """Lines whose timelines are drawn, in this order."""
-    return [line for line in result.lines if line.ranks > 1 and any(step.timeline for step in line.steps)][:MOST_CHARTS]
+    return [line for line in result.run if line.ranks > 1 and any(step.timeline for step in line.steps)][:MOST_CHARTS]
 
 
 def chart_stem(results: tuple[ScalingResult, ...], line: Scaling) -> str:
