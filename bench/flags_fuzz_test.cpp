@@ -58,7 +58,9 @@ void read(const Program& program, const std::string& text) {
   } catch (const program::TextRequested&) {  // no refusal
   } catch (const core::Error& error) {
     const bool is_usage = error.failure() == core::Failure::usage;
-    if (is_usage && std::string_view(error.what()).find("allowed") == std::string_view::npos) {
+    const std::string_view text = error.what();  // "--layout requires --model" says it, too
+    const bool says_it = text.find("allowed") != text.npos || text.find(" requires ") != text.npos;
+    if (is_usage && !says_it) {
       throw std::runtime_error(std::string("not said what is allowed: ") + error.what());
     }
     throw;
