@@ -23,6 +23,7 @@ STUDIES = {
     "trainer": "mini_train with PyTorch on the CPU, eager and compiled",
     "links": "every algorithm on emulated links with its prediction",
     "steps": "training steps with predictions from a calibrated machine",
+    "build_cost": "CPU seconds that building two revisions takes",
     "sass": "instructions of compiled CUDA kernels with the number that memory allows",
 }
 

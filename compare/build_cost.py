@@ -2,7 +2,7 @@
 """CPU seconds that it takes to build revisions from nothing, two compilers at a time and without a compiler cache: by folder, of
 nvcc, and in all.
 
-    compare/build_cost.py [--preset release] [--target programs] [-D NAME=VALUE ...] BASE HEAD ...
+    python3 -m compare build_cost [--preset release] [--target programs] [-D NAME=VALUE ...] BASE HEAD
 """
 
 from __future__ import annotations
@@ -51,24 +51,25 @@ def build(revision: str, flags: argparse.Namespace, folder: Path) -> dict[str, f
     return costs | {"all but nvcc": children_s() - begin_s - nvcc}  # with CMake, links and everything else
 
 
-def main() -> int:
-    if LOG in os.environ:
-        return launch(sys.argv[1:], os.environ[LOG])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="release")
-    parser.add_argument("--target", default="programs", help="'' builds everything")
+TARGETS: list[str] = []
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--preset", default="release", help="preset of CMake (default: release)")
+    parser.add_argument("--target", default="programs", help="what to build; '': everything (default: programs)")
     parser.add_argument("-D", action="append", default=[], metavar="NAME=VALUE", help="setting of CMake, such as LOCKSTEP_CUDA=OFF")
-    parser.add_argument("revisions", nargs="+", metavar="REVISION")
-    flags = parser.parse_args()
+    parser.add_argument("revisions", nargs="+", metavar="REVISION", help="what git calls it: 0489b01, HEAD")
+
+
+def run(options: argparse.Namespace) -> None:
     found = {}
-    for revision in flags.revisions:
+    for revision in options.revisions:
         with tempfile.TemporaryDirectory() as folder:
-            found[revision] = build(revision, flags, Path(folder))
+            found[revision] = build(revision, options, Path(folder))
     print("CPU s".ljust(16), *(f"{revision[:12]:>12}" for revision in found))
     for group in sorted({group for costs in found.values() for group in costs} - {"all but nvcc"}) + ["all but nvcc"]:
         print(group.ljust(16), *(f"{costs.get(group, 0.0):12.1f}" for costs in found.values()))
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # as the launcher of the builds' compilers
+    sys.exit(launch(sys.argv[1:], os.environ[LOG]))

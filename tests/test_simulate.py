@@ -389,7 +389,7 @@ def test_the_report_draws_and_answers_each_study(programs, tmp_path, capsys):
     results = analyse_studies(load(files))
     assert len(results) == 9  # a figure for each of the three sizes of memory
     for result in results:
-        assert len(points_table(result).lines) == len(result.points) and result.answer.endswith(".")
+        assert len(points_table(result).lines) == len(result.lines) and result.answer.endswith(".")
     assert main([*files, "-o", str(tmp_path / "report")]) == 0
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     drawn = {path.stem.split("-", 2)[2] for path in (tmp_path / "report" / "figures").glob("*.svg")}
