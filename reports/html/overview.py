@@ -3,6 +3,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence
 
+from reports.analysis.caveats import disturbed_text
 from reports.analysis.groups import Finding
 from reports.analysis.training.runs import chart_stem, line_name, line_text, parts_text, run_name, telling, titled
 from reports.html.run_view import FrameView, frame_view
@@ -71,7 +72,9 @@ def story_of(report: Report, drawn: Sequence[Drawing] = ()) -> Optional[Story]:
     trainings, scalings = report.results("training"), report.results("scaling")
     training = trainings[0].fastest if trainings else None
     scaling = telling(scalings, training.layout.text if training else "")
-    sentences = [*_scaling_sentences(scaling), *_training_sentences(training, bool(scaling))]  # first, of the run that is drawn
+    timed = [one for one in (scaling, training) if one]
+    disturbed = list(dict.fromkeys(text for one in timed if (text := disturbed_text([one]))))
+    sentences = disturbed or [*_scaling_sentences(scaling), *_training_sentences(training, bool(scaling))]  # first, of the run that is drawn
     if not sentences:
         return None
     stem = scaling and chart_stem(scalings, scaling)

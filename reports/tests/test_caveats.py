@@ -5,6 +5,7 @@ import pytest
 
 from reports.__main__ import main
 from reports.analysis.findings import summary_text
+from reports.html.overview import story_of
 from reports.report import report_of
 from reports.load import load
 from reports.tests.test_html import Structure
@@ -104,3 +105,11 @@ def test_bytes_and_losses_stand_whatever_other_programs_did(tmp_path):
         run, *lines = make()
         found = report_of(load([write(tmp_path / "r.jsonl", [{**run, "others_share": 0.4}, *lines])])).findings
         assert any(part in one.text for one in found), [one.text for one in found]
+
+
+def test_the_first_page_tells_no_step_that_other_programs_disturbed(tmp_path):
+    run, *lines = training()
+    for share, told in ((0.4, False), (0.02, True)):
+        report = report_of(load([write(tmp_path / f"{share}.jsonl", [{**run, "others_share": share}, *lines])]))
+        sentences = story_of(report).sentences
+        assert ("of the step" in sentences[0]) == told and len(sentences) == 1, sentences
