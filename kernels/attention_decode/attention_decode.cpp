@@ -255,8 +255,8 @@ void merge_row(const AttentionDecode& args, const DecodeParts& parts, std::int64
     Pair total = both(hn::Zero(F32()));
     for (std::int64_t p = 0; p < num_parts; ++p) {
       const VF32 factor = hn::Set(F32(), parts.max(row, p));
-      const Pair part = load_pair(static_cast<const float*>(parts.o(row, p) + c));
-      total = {hn::MulAdd(part.a, factor, total.a), hn::MulAdd(part.b, factor, total.b)};
+      const Pair output = load_pair(static_cast<const float*>(parts.o(row, p) + c));
+      total = {hn::MulAdd(output.a, factor, total.a), hn::MulAdd(output.b, factor, total.b)};
     }
     part.store({hn::Div(total.a, divisor), hn::Div(total.b, divisor)}, o + c);
   });
