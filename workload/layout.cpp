@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/schedule.h"
 #include "schedules/slices.h"
