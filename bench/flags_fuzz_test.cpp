@@ -58,8 +58,8 @@ void read(const Program& program, const std::string& text) {
   } catch (const program::TextRequested&) {  // no refusal
   } catch (const core::Error& error) {
     const bool is_usage = error.failure() == core::Failure::usage;
-    const std::string_view text = error.what();  // "--layout requires --model" says it, too
-    const bool says_it = text.find("allowed") != text.npos || text.find(" requires ") != text.npos;
+    const std::string_view refusal = error.what();  // "--layout requires --model" says it, too
+    const bool says_it = refusal.find("allowed") != refusal.npos || refusal.find(" requires ") != refusal.npos;
     if (is_usage && !says_it) {
       throw std::runtime_error(std::string("not said what is allowed: ") + error.what());
     }

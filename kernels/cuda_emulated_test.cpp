@@ -250,7 +250,7 @@ std::vector<KernelFamily> emulated_families() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda, testing::ValuesIn(emulated_families()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& family) { return std::string(family.param.name); });
 
 }  // namespace
 }  // namespace lockstep::kernels

@@ -46,7 +46,7 @@ class CudaContextTest : public testing::Test {
 class CudaKernelsTest : public CudaContextTest, public testing::WithParamInterface<KernelFamily> {};
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaKernelsTest, testing::ValuesIn(kKernelFamilies),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& family) { return std::string(family.param.name); });
 
 TEST_P(CudaKernelsTest, ResultsAreTheReferences) {
   for (const KernelCase& kernel_case : GetParam().test_cases()) {
