@@ -33,7 +33,7 @@ std::string draw(const Plan& plan, const Contents& contents);
 
 // Parses an algorithm. Throws a usage Error of one line that names `source`, the line, what is there and what is
 // allowed: if the text is no XML, expresses something that a Plan cannot, or its thread blocks race or wait forever.
-// What the plan does otherwise is check()'s to judge. Fills `lines`, if given.
+// check() judges the rest of the plan. Fills `lines`, if given.
 Plan parse_msccl(std::string_view text, std::string_view source = "plan", StepLines* lines = nullptr);
 
 // The plan, which must have passed the checker, with the protocol Simple, for all sizes. Throws a usage Error if MSCCL
