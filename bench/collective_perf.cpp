@@ -2,8 +2,8 @@
 // by which it is called says. These names are symbolic links to one binary.
 #include <algorithm>
 
-#include "bench/sweep/flags.h"
-#include "bench/sweep/sweep.h"
+#include "bench/collective_perf/flags.h"
+#include "bench/collective_perf/sweep.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/provenance.h"
 #include "core/ranks.h"

@@ -1,4 +1,4 @@
-#include "bench/parallel/ddp.h"
+#include "bench/data_parallel/ddp.h"
 
 namespace lockstep::parallel_bench {
 namespace {

@@ -7,18 +7,18 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/context/seqpar.h"
-#include "bench/experts/moe.h"
-#include "bench/kernels/flags.h"
-#include "bench/parallel/ddp.h"
-#include "bench/parallel/zero.h"
-#include "bench/pipeline/cases.h"
-#include "bench/pipeline/overlap.h"
+#include "bench/collective_perf/flags.h"
+#include "bench/data_parallel/ddp.h"
+#include "bench/data_parallel/zero.h"
+#include "bench/kernels_bench/flags.h"
+#include "bench/mini_train/flags.h"
+#include "bench/moe_bench/moe.h"
+#include "bench/pipeline_perf/cases.h"
+#include "bench/pipeline_perf/overlap.h"
 #include "bench/scaling/scaling.h"
+#include "bench/seqpar_bench/seqpar.h"
 #include "bench/simulate/simulate.h"
-#include "bench/sweep/flags.h"
-#include "bench/tp_linear/tp_linear.h"
-#include "bench/trainer/flags.h"
+#include "bench/tp_linear_bench/tp_linear.h"
 #include "core/error.h"
 #include "testing/core/fuzz.h"
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/kernels/benchmarks.h"
-#include "bench/kernels/roofline.h"
+#include "bench/kernels_bench/benchmarks.h"
+#include "bench/kernels_bench/roofline.h"
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
 #include "bench/serve/orders.h"

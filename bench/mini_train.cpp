@@ -8,12 +8,12 @@
 
 #include <fmt/core.h>
 
+#include "bench/mini_train/flags.h"
+#include "bench/mini_train/report.h"
 #include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
 #include "bench/serve/orders.h"
-#include "bench/trainer/flags.h"
-#include "bench/trainer/report.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/device_cuda.h"
 #include "core/output_file.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/experts/moe.h"
+#include "bench/moe_bench/moe.h"
 #include "bench/program/program.h"
 #include "bench/step/layer_part.h"
 #include "bench/step/part.h"

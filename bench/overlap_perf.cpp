@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/pipeline/output.h"
-#include "bench/pipeline/overlap.h"
+#include "bench/pipeline_perf/output.h"
+#include "bench/pipeline_perf/overlap.h"
 #include "bench/program/program.h"
 #include "bench/program/run_records.h"
 #include "core/error.h"

@@ -1,7 +1,7 @@
 // pipeline_perf: the costs of pipeline schedules. Example: pipeline_perf --schedule all --stages 4 --microbatches 8,32
 
-#include "bench/pipeline/cases.h"
-#include "bench/pipeline/output.h"
+#include "bench/pipeline_perf/cases.h"
+#include "bench/pipeline_perf/output.h"
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
 #include "schedules/schedule.h"

@@ -10,12 +10,12 @@
 
 #include <fmt/format.h>
 
+#include "bench/mini_train/report.h"
 #include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "bench/program/progress.h"
 #include "bench/program/run_records.h"
 #include "bench/scaling/scaling.h"
-#include "bench/trainer/report.h"
 #include "core/host_load.h"
 #include "core/ranks.h"
 #include "core/record.h"

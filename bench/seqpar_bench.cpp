@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "bench/context/seqpar.h"
 #include "bench/program/program.h"
+#include "bench/seqpar_bench/seqpar.h"
 #include "bench/step/layer_part.h"
 #include "bench/step/part.h"
 #include "core/error.h"

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bench/sweep/sweep.h"
+#include "bench/collective_perf/sweep.h"
 #include "bench/tuned_files.h"
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/libraries/mpi_library.h"

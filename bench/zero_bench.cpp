@@ -1,4 +1,4 @@
-#include "bench/parallel/zero.h"
+#include "bench/data_parallel/zero.h"
 
 namespace lockstep::parallel_bench {
 namespace {

@@ -31,8 +31,8 @@ SOUND = {
     "core/sums.cpp": '#include "core/sums-inl.h"\n',
     "collectives/collective.h": '#pragma once\n#include "core/error.h"\ninline Error none() { return {}; }\n',
     "collectives/plan/plan.h": '#pragma once\n#include "collectives/collective.h"\n',
-    "collectives/plan/plan_test.cpp": '#include "bench/sweep/flags.h"\n',
-    "bench/sweep/flags.h": '#pragma once\n#include "collectives/plan/plan.h"\n',
+    "collectives/plan/plan_test.cpp": '#include "bench/collective_perf/flags.h"\n',
+    "bench/collective_perf/flags.h": '#pragma once\n#include "collectives/plan/plan.h"\n',
 }
 
 
@@ -57,7 +57,7 @@ def test_a_sound_tree_passes(tmp_path):
     [
         ("core/bad.cpp", '\n#include "collectives/collective.h"\n', "core/bad.cpp:2:", "core may not include"),
         ("collectives/bad.h", '#include "collectives/plan/plan.h"\n', "collectives/bad.h:1:", "allowed: collectives core"),
-        ("collectives/plan/bad.cpp", '#include "bench/sweep/flags.h"\n', "collectives/plan/bad.cpp:1:", "may not include"),
+        ("collectives/plan/bad.cpp", '#include "bench/collective_perf/flags.h"\n', "collectives/plan/bad.cpp:1:", "may not include"),
         ("core/bad.h", "#include <fmt/format.h>\n", "core/bad.h:1:", "<fmt/format.h> in a header"),
         ("core/bad.h", "#include <unistd.h>\n", "core/bad.h:1:", "the C++ standard library and our own"),
         ("core/bad.h", '#include "core/mpi_calls.h"\n', "core/bad.h:1:", "only sources may include it"),

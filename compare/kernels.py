@@ -72,7 +72,7 @@ class KernelCase:
 
     def most_touched_bytes(self) -> float:
         """Most bytes of one operand that count. A kernel that declares less than its operands hold touches only a part of the
-        largest (the named rows of a table), such that the sum is the declared number. The same rule is in bench/kernels/timed_device.h.
+        largest (the named rows of a table), such that the sum is the declared number. The same rule is in bench/kernels_bench/timed_device.h.
         """
         left, passes = self.bytes, sum(operand.passes for operand in self.operands)
         for operand in sorted(self.operands, key=lambda o: o.bytes):

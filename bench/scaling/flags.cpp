@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "bench/trainer/flags.h"
+#include "bench/mini_train/flags.h"
 #include "core/options.h"
 #include "simulator/machine/machine.h"
 #include "trainer/train/train.h"

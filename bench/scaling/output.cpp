@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "bench/mini_train/report.h"
 #include "bench/program/place.h"
-#include "bench/trainer/report.h"
 #include "core/dtype.h"
 
 namespace lockstep::scaling {

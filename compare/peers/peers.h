@@ -1,7 +1,8 @@
 // Parts shared by programs that time other libraries (peers). Collectives are timed as the sweeps time ours
-// (bench/sweep/trial.h): a batch of calls that fits into 1 MiB, each with its own buffers that were written just
-// before, runs between two barriers; every call is timed, and its time is the time of its slowest rank. Products and
-// streams rotate over operands that exceed the caches. Standard library only: peers are built by their own compilers.
+// (bench/collective_perf/trial.h): a batch of calls that fits into 1 MiB, each with its own buffers that were written
+// just before, runs between two barriers; every call is timed, and its time is the time of its slowest rank. Products
+// and streams rotate over operands that exceed the caches. Standard library only: peers are built by their own
+// compilers.
 #pragma once
 
 #include <sys/mman.h>

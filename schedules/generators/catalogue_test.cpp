@@ -236,7 +236,7 @@ TEST(BPipe, ComputationsAreThoseOf1F1B) {
   EXPECT_EQ(counts[4].evictions, 0);
 }
 
-// Messages take no time here; bench/pipeline/pipeline_test.cpp has evictions that take time.
+// Messages take no time here; bench/pipeline_perf/pipeline_test.cpp has evictions that take time.
 TEST(BPipe, MovesRunDuringComputationsAndKeepToTheBound) {
   constexpr std::int64_t kPs = 1000;
   for (const std::int32_t p : {4, 5, 8, 12}) {

@@ -1,0 +1,112 @@
+// Text that a sweep prints: byte for byte that of nccl-tests 2.19.6, so that scripts for one read the other. Columns
+// that nccl-tests does not have are to the right of its own. Pure functions; they print nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/collective_perf/flags.h"
+
+namespace lockstep::sweep {
+
+// One rank's line under "# Using devices".
+struct DeviceLine {
+  int rank;
+  int process_id;
+  std::string host;
+  int device;            // core or GPU number
+  std::string bus_id;    // "0000:1b:00"; for cores "cpu"
+  std::string name;      // "NVIDIA H100 80GB HBM3"
+  bool has_mps = false;  // MPS: work of several processes runs on it at the same time
+};
+
+struct Heading {
+  std::string program;
+  std::string version;  // Lockstep's version
+  int threads = 1;
+  int gpus = 1;
+  SizeRange sizes;
+  int warmup_iterations = 1;
+  int iterations = 20;
+  int calls_per_iteration = 1;
+  bool check = true;
+  int graph_launches = 0;
+  int unalign_elems = 0;
+  bool per_iteration_timing = false;
+  bool timed_by_events = false;    // samples are timed by CUDA events; else by the host's clock
+  std::vector<std::string> notes;  // lines of ours, each becomes "# <note>": emulated link, oversubscribed, ...
+  std::vector<DeviceLine> devices;
+};
+
+// Text from the version line to the last device line.
+std::string heading_text(const Heading& heading);
+
+// Columns beside nccl-tests' own.
+struct Columns {
+  bool per_iteration = false;  // -I
+  bool timestamps = false;     // -S
+  bool cpu_time = false;       // -C
+  bool choice = false;         // ranks and algorithm, if the sweep varies them
+  bool transport = false;      // transport, if several run in rotation
+  bool explain = false;        // --explain
+  bool links = false;          // --explain with emulated links
+  bool stats = false;          // --stats
+};
+
+// One placement of a row: out of place or in place.
+struct Measured {
+  double time_us = 0;
+  double algbw_gbps = 0;
+  double busbw_gbps = 0;
+  std::optional<std::int64_t> wrong;  // nothing (printed as N/A) if unchecked
+  bool failed = false;                // shown as N/A N/A N/A FAILED
+  bool absent = false;                // the collective has no such placement: all shown as N/A
+  // Statistics of the timed iterations: -I prints min, max, p99 and the coefficient of variation, --stats the
+  // percentiles.
+  double min_us = 0, max_us = 0, p50_us = 0, p95_us = 0, p99_us = 0, cv_percent = 0;
+  std::optional<double> measured_over_predicted;  // --explain
+};
+
+struct Row {
+  std::int64_t bytes = 0;
+  std::int64_t count = 0;
+  std::string type;
+  std::string op = "none";
+  int root = -1;
+  Measured out_of_place;
+  Measured in_place;
+  std::string timestamp;  // "2026-01-31 23:59:59"
+  int ranks = 0;
+  std::string transport;
+  std::string algorithm;
+  // --explain; nothing without a plan, or if alpha and beta are not known
+  std::optional<std::int64_t> steps;
+  std::optional<std::int64_t> wire_bytes;  // wire bytes of the busiest rank
+  std::optional<double> predicted_us;
+  // part of predicted_us that emulated links cause, without the ranks' own sums and copies
+  std::optional<double> links_us;
+  std::optional<double> memory_us;  // least time that this machine's memory needs
+};
+
+std::string table_heading_text(const Columns& columns);
+std::string row_text(const Columns& columns, const Row& row);
+
+struct Footing {
+  std::string program;
+  int wrong_rows = 0;  // rows with wrong data and rows that failed
+  double average_busbw_gbps = 0;
+  std::optional<double> min_busbw_gbps;  // NCCL_TESTS_MIN_BW
+};
+
+std::string footing_text(const Footing& footing);
+bool below_minimum(const Footing& footing);  // true if the average is below 0.9 of the minimum
+
+// Formats a number in `width` characters with as many decimals (at most two) as fit.
+std::string number_text(double value, int width);
+
+// Local time now, as -S prints it.
+std::string timestamp_now();
+
+}  // namespace lockstep::sweep

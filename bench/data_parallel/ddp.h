@@ -1,0 +1,153 @@
+// ddp_overlap_bench: its flags, the ways in which it times a step, its rows and its output.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/data_parallel/step_rank.h"
+#include "bench/program/program.h"
+#include "collectives/transports/paced_link.h"
+#include "core/record.h"
+#include "core/statistics.h"
+#include "schedules/step/step.h"
+#include "trainer/step/train_step.h"
+#include "trainer/train/options.h"
+#include "trainer/worker/rank_model.h"
+#include "workload/compression.h"
+
+namespace lockstep::parallel_bench {
+
+// The command line of ddp_overlap_bench.
+
+using Link = std::optional<transports::LinkSpec>;  // none: as fast as this machine's memory
+
+struct DdpFlags {
+  StepFlags step;
+  std::vector<Link> links{std::nullopt};
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+DdpFlags parse_ddp_flags(int argc, const char* const* argv);
+
+// The rows of the table: checked options, with the link of each.
+std::vector<trainer::TrainOptions> ddp_rows(const DdpFlags& flags);
+
+// The same data-parallel step in four ways: with reductions during the backward, with reductions after it, without
+// reductions, and reductions alone.
+
+struct DdpSteps {
+  trainer::TrainStep
+      made;  // the model is made from this; its step contains the gradient norm, which the steps below leave out
+  schedules::Step overlapped;   // a bucket is reduced as soon as its last gradient is complete
+  schedules::Step one_by_one;   // buckets are reduced after the backward has ended
+  schedules::Step kernels;      // the step without collectives
+  schedules::Step collectives;  // the step without kernels: buckets one after the other
+};
+
+// Takes checked options with ZeRO stage 0 and one pipeline stage.
+DdpSteps ddp_steps(const trainer::TrainOptions& options);
+
+// Times of a data-parallel step, as pure functions of its timelines.
+
+// Backward time in the kernels alone, mean over ranks: from the start of the first to the end of the last backward
+// kernel of the last microbatch. Gradients can travel during this time.
+double backward_ms(const schedules::Step& kernels, const schedules::StepTimeline& timeline);
+
+// For each bucket, the time from the start of the step until the last rank has completed its gradients, without any
+// communication.
+std::vector<double> ready_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels);
+
+// Step time by the recurrence of buckets (schedules/step/buckets.h), from the kernels alone and the collectives
+// alone: the slowest rank's kernels, plus the wait for its gradients.
+double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels,
+                    const schedules::StepTimeline& collectives);
+
+// The measurements of a row of ddp_overlap_bench.
+
+// One sample per round. Each round runs every way once, so that interference from the machine hits all ways alike. All
+// ways start from the same weights and the same tokens. Times are in ms, those of the slowest rank.
+struct DdpRounds {
+  std::vector<double> compute_ms;                       // kernels alone
+  std::vector<double> communication_ms;                 // collectives alone
+  std::vector<double> step_ms;                          // buckets are reduced during the backward
+  std::vector<double> one_by_one_ms;                    // buckets are reduced after the backward
+  std::vector<double> backward_ms;                      // kernels alone: the time during which buckets can travel
+  std::vector<double> predicted_ms;                     // step time by the recurrence of buckets
+  std::vector<schedules::StepTimeline> timelines = {};  // the overlapped steps'
+};
+
+struct DdpResult {
+  DdpRounds rounds;
+  std::int32_t buckets = 0;
+  std::int64_t gradient_bytes = 0;  // per rank
+  double sent_bytes = 0;            // per rank and step, mean over ranks: counted in the plans that ran
+  double least_bytes = 0;           // bytes that algorithms of minimal traffic would have sent
+  double formula_bytes = 0;         // workload::wire_bytes of all buckets
+  bool in_planned_order =
+      true;                  // in every round, no bucket's gradients were complete before those of the bucket before it
+  std::int64_t wrong = 0;    // wrong elements, over all checks and ranks
+  double most_of_bound = 0;  // largest error of an element as a fraction of its bound (checks.h)
+  double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
+  schedules::Step step;              // overlapped
+  schedules::StepTimeline timeline;  // the round whose step time is the median
+
+  std::optional<core::EnergyRecord> energy;  // energy of the overlapped steps
+  std::string energy_text;                   // one line, also if nothing was measured
+
+  // Medians over rounds.
+  double compute_ms() const { return core::median(rounds.compute_ms); }
+  double communication_ms() const { return core::median(rounds.communication_ms); }
+  double step_ms() const { return core::median(rounds.step_ms); }
+  double one_by_one_ms() const { return core::median(rounds.one_by_one_ms); }
+  double backward_ms() const { return core::median(rounds.backward_ms); }
+  double predicted_ms() const { return core::median(rounds.predicted_ms); }
+  std::vector<double> exposed_samples_ms() const;  // step - compute of each round
+  core::Estimate exposed() const;                  // their median in ms, not below 0
+  double exposed_ms() const { return exposed().value; }
+  // True if reductions have the bytes that the formula says and the ranks sent no fewer.
+  bool sent_as_formula() const;
+  bool is_right() const { return wrong == 0 && sent_as_formula(); }
+  // Hidden communication as a fraction of the most that can be hidden (docs/metrics.md): 0 for one bucket, which is
+  // complete only when the backward ends.
+  core::Estimate hidden() const;
+};
+
+// Runs one row of ddp_overlap_bench: one model, a number of replicas, one bucket size, one kind of link.
+
+// For tests: changes a rank's gradients after a run, before they are compared.
+struct Tamper {
+  std::function<void(trainer::RankModel& model)> reference = [](trainer::RankModel& /*model*/) {};
+  std::function<void(trainer::RankModel& model)> overlapped = [](trainer::RankModel& /*model*/) {};
+};
+
+// Gradients of every run with collectives, and the weights after its update, are compared bit for bit with those of a
+// reference run without overlap. Gradients of the reference are compared with the sum that rank 0 computes from all
+// ranks' shares on its own (checks.h).
+DdpResult run_ddp(const StepFlags& flags, const trainer::TrainOptions& row, const Tamper& tamper = {});
+
+// Serves the row as a worker instead of measuring it: the step with overlapped reductions, and the step with reductions
+// after the backward.
+void serve_ddp(const StepFlags& flags, const trainer::TrainOptions& row);
+
+// The text that ddp_overlap_bench prints, as pure functions of the results.
+
+std::string ddp_heading_text(const StepFlags& flags, const std::vector<trainer::TrainOptions>& rows);
+// `rows`: all, for the widths of columns.
+std::string ddp_row_text(const std::vector<trainer::TrainOptions>& rows, const trainer::TrainOptions& row,
+                         const DdpResult& result);
+std::string ddp_ending_text(const std::vector<trainer::TrainOptions>& rows, const std::vector<DdpResult>& results);
+
+std::string link_text(const Link& link);               // "10, 2": us and GB/s
+std::string cap_text(const workload::Layout& layout);  // MiB per bucket, 0 for one bucket
+
+// Main program of ddp_overlap_bench.
+
+// Runs every case that the flags ask for, prints a table and writes the records. Returns the exit status: 0, or that of
+// core::Failure if a row is wrong. With --serve it serves timed steps to the gate instead. Throws core::Error. Under
+// mpirun all ranks call it; rank 0 prints and writes.
+int run_ddp_overlap(const DdpFlags& flags, const program::Print& print);
+
+}  // namespace lockstep::parallel_bench

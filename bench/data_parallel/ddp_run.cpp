@@ -1,0 +1,251 @@
+#include "bench/data_parallel/ddp.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "bench/data_parallel/checks.h"
+#include "bench/data_parallel/step_rank.h"
+#include "bench/mini_train/report.h"
+#include "bench/step/part.h"
+#include "core/statistics.h"
+#include "schedules/step/breakdown.h"
+#include "trainer/train/rank_steps.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::parallel_bench {
+
+std::vector<double> DdpResult::exposed_samples_ms() const {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < rounds.step_ms.size(); ++i) {
+    differences.push_back(rounds.step_ms[i] - rounds.compute_ms[i]);
+  }
+  return differences;
+}
+
+core::Estimate DdpResult::exposed() const {
+  const std::vector<double> samples = exposed_samples_ms();
+  const core::Estimate found = core::estimate({&samples, 1}, [](auto medians) { return medians[0]; });
+  return found.within(0, std::max(found.high, communication_ms()));
+}
+
+bool DdpResult::sent_as_formula() const {
+  return step_bench::sent_as_formula(sent_bytes, least_bytes, formula_bytes);
+}
+
+core::Estimate DdpResult::hidden() const {
+  const std::vector samples{rounds.communication_ms, exposed_samples_ms(), rounds.backward_ms};
+  return core::estimate(samples,
+                        [](auto medians) { return (medians[0] - medians[1]) / std::min(medians[0], medians[2]); })
+      .within(0, buckets == 1 ? 0 : 1);
+}
+
+namespace {
+
+using schedules::Step;
+using schedules::StepTimeline;
+using step_bench::Direction;
+using step_bench::Mode;
+using trainer::TrainWorker;
+
+// State that a row's ranks share within one process: set up before they start, or by rank 0 between two barriers.
+struct Shared {
+  const trainer::TrainOptions& options;
+  const DdpSteps& steps;
+  const trainer::Corpus& corpus;
+  const Tamper& tamper;
+  std::optional<SerialSum> serial = {};
+  DdpResult result = {};  // rank 0's
+};
+
+// The order of a round, whose last mode completes it.
+constexpr std::array kModes{Mode::kernels, Mode::exchanges, Mode::overlapped, Mode::serial};
+constexpr std::array kServed{Mode::overlapped, Mode::serial};
+
+// A rank's step in each mode: kernels alone, collectives alone, buckets reduced during the backward, and after it.
+class DdpPart final : public StepPart {
+ public:
+  DdpPart(Shared& shared, const StepRow& row, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
+      : StepPart(row, shared.corpus, mesh, channels), shared_(shared), start_(masters_of(rank_.model())) {
+    for (const Mode mode : kModes) {
+      of(mode).worker = std::make_unique<TrainWorker>(step_of(mode), rank_.model());
+      rank_.rehearse(*of(mode).worker, step_of(mode));
+    }
+  }
+
+  void begin(Mode mode) override {
+    start_again(rank_.model(), start_);
+    prepare(mode);
+  }
+  step_bench::Spent run(Mode mode, Direction /*direction*/) override {
+    of(mode).spans = rank_.run(*of(mode).worker, step_of(mode));
+    return {};
+  }
+  // Takes the results that all later runs must reproduce.
+  void begin_timed(step_bench::Findings& findings) override {
+    begin(Mode::serial);
+    rank_.meet();
+    run(Mode::serial, Direction::forward);
+    shared_.tamper.reference(rank_.model());
+    gradients_ = gradients_of(rank_.model());
+    masters_ = masters_of(rank_.model());
+    if (tells() || shared_.options.mpi != nullptr) sum_all_shares();  // other processes cannot see rank 0's
+    rank_.mesh().messages.barrier();
+    const SerialSum::Found found = shared_.serial->compare(gradients_);
+    findings.wrong += found.beyond;
+    findings.add_difference(found.most_of_bound);
+    if (tells()) shared_.result.relative_error = found.relative_error;
+  }
+
+  void check(Mode mode, Direction /*direction*/, step_bench::Findings& findings) override {
+    if (gradients_.empty()) return;  // an untimed round
+    if (mode == Mode::overlapped) shared_.tamper.overlapped(rank_.model());
+    findings.wrong += differing(gradients_of(rank_.model()), gradients_);
+    findings.wrong += differing(masters_of(rank_.model()), masters_);
+  }
+
+  void keep(Mode mode) override {
+    if (mode == kModes.back()) return add_round();
+    of(mode).timeline = trainer::gather_timeline(rank_.mesh(), of(mode).worker->start_ns(), of(mode).spans);
+  }
+
+  std::array<double, 2> formula_bytes() override {
+    double bytes = 0;
+    for (const std::int64_t elems : elems_of_buckets(rank_.model())) bytes += wire_bytes_of(elems);
+    return {bytes, 0};
+  }
+
+ private:
+  void prepare(Mode mode) override { rank_.begin(*of(mode).worker, 1); }
+
+  struct InMode {
+    std::unique_ptr<TrainWorker> worker;
+    std::vector<schedules::TaskSpan> spans;  // its last run's
+    StepTimeline timeline;                   // likewise
+  };
+  InMode& of(Mode mode) { return in_mode_[static_cast<std::size_t>(mode)]; }
+  const Step& step_of(Mode mode) const {
+    const DdpSteps& steps = shared_.steps;
+    if (step_bench::is_whole(mode)) return mode == Mode::overlapped ? steps.overlapped : steps.one_by_one;
+    return mode == Mode::kernels ? steps.kernels : steps.collectives;
+  }
+
+  // Runs every rank's share of the batch in one process, one share after the other, without collectives.
+  void sum_all_shares() {
+    const GradientWire wire{shared_.options.layout.gradient, shared_.options.layout.compression};
+    shared_.serial.emplace(elems_of_buckets(rank_.model()), wire);
+    for (std::int32_t replica = 0; replica < shared_.options.layout.dp; ++replica) {
+      start_again(rank_.model(), start_);
+      rank_.load(replica);
+      prepare(Mode::kernels);
+      run(Mode::kernels, Direction::forward);
+      shared_.serial->add(gradients_of(rank_.model()));
+    }
+    rank_.load(rank_.rank());
+  }
+
+  void add_round() {
+    if (!tells()) return;
+    const StepTimeline& kernels = of(Mode::kernels).timeline;
+    DdpRounds& rounds = shared_.result.rounds;
+    rounds.backward_ms.push_back(backward_ms(shared_.steps.kernels, kernels));
+    rounds.predicted_ms.push_back(predicted_ms(shared_.steps, kernels, of(Mode::exchanges).timeline));
+    const std::vector<double> ready = ready_ms(shared_.steps, kernels);
+    shared_.result.in_planned_order = shared_.result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
+    rounds.timelines.push_back(of(Mode::overlapped).timeline);
+  }
+
+  // Bytes that a rank sends for a bucket.
+  double wire_bytes_of(std::int64_t elems) const {
+    const trainer::TrainOptions& options = shared_.options;
+    if (options.layout.compression.given()) {
+      return static_cast<double>(workload::wire_bytes(options.layout.compression, elems, options.layout.dp));
+    }
+    const auto elem_bytes = static_cast<std::int64_t>(core::size_of(options.layout.gradient));
+    return schedules::wire_bytes(schedules::Comm::all_reduce, elems * elem_bytes, options.layout.dp);
+  }
+
+  Shared& shared_;
+  std::array<InMode, step_bench::kNumModes> in_mode_;
+  const std::vector<float> start_;
+  std::vector<float> gradients_;  // the reference's
+  std::vector<float> masters_;
+};
+
+std::vector<double> ms_of(const step_bench::PartResult& part, Mode mode) {
+  std::vector<double> ms = part.times.samples(mode, Direction::forward);
+  for (double& sample : ms) sample /= 1e3;
+  return ms;
+}
+
+void add(const step_bench::PartResult& part, DdpResult& result) {
+  DdpRounds& rounds = result.rounds;
+  rounds.compute_ms = ms_of(part, Mode::kernels);
+  rounds.communication_ms = ms_of(part, Mode::exchanges);
+  rounds.step_ms = ms_of(part, Mode::overlapped);
+  rounds.one_by_one_ms = ms_of(part, Mode::serial);
+  result.timeline = rounds.timelines[step_bench::median_round(rounds.step_ms)];
+  rounds.timelines.clear();
+  const auto ranks = static_cast<double>(part.ranks.size());
+  result.sent_bytes = part.sent_bytes() / ranks;
+  result.least_bytes = part.least_bytes() / ranks;
+  result.formula_bytes = part.formula_bytes() / ranks;
+  result.wrong = part.wrong();
+  result.most_of_bound = part.worst();
+  result.energy = part.energy;
+  result.energy_text = part.energy_text;
+}
+
+void count(const Step& overlapped, DdpResult& result) {
+  result.step = overlapped;
+  for (const schedules::Task& task : result.step.of_rank.front().tasks) {
+    if (task.lane != schedules::Lane::reduce) continue;
+    ++result.buckets;
+    result.gradient_bytes += task.amount;
+  }
+}
+
+// Calls body(row, make) with a row's ranks and what makes the part of each.
+template <class Body>
+DdpResult with_row(const StepFlags& flags, const trainer::TrainOptions& options, const Tamper& tamper,
+                   const Body& body) {
+  const DdpSteps steps = ddp_steps(options);
+  const std::array<const Step*, 2> all{&steps.overlapped, &steps.one_by_one};
+  const auto corpus = mini_train::corpus_of(options);
+  Shared shared{options, steps, corpus, tamper};
+  count(steps.overlapped, shared.result);
+  const StepRow row{flags, options, steps.made, all};
+  const auto make = [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
+    return std::make_unique<DdpPart>(shared, row, mesh, channels);
+  };
+  body(row, make, shared.result);
+  return std::move(shared.result);
+}
+
+std::string name_of_row(const trainer::TrainOptions& row) {
+  std::string name = mini_train::step_name(row) + "/buckets:" + cap_text(row.layout) + "MiB";
+  if (row.layout.compression.given()) name += fmt::format("/{}", text_of(row.layout.compression));
+  return row.link ? name + "/links:" + link_text(row.link) : name;
+}
+
+}  // namespace
+
+DdpResult run_ddp(const StepFlags& flags, const trainer::TrainOptions& row, const Tamper& tamper) {
+  return with_row(flags, row, tamper, [](const StepRow& ranks, const MakeStepPart& make, DdpResult& result) {
+    if (const auto part = measure_step(ranks, kModes, make)) add(*part, result);
+  });
+}
+
+void serve_ddp(const StepFlags& flags, const trainer::TrainOptions& row) {
+  const std::string name = name_of_row(row);
+  with_row(flags, row, {}, [&](const StepRow& ranks, const MakeStepPart& make, DdpResult& /*result*/) {
+    serve_step(ranks, kServed, std::vector{name + "/overlapped", name + "/one by one"}, make);
+  });
+}
+
+}  // namespace lockstep::parallel_bench

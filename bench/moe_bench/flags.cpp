@@ -1,0 +1,150 @@
+#include "bench/moe_bench/moe.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <numeric>
+
+#include "bench/program/program.h"
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/backends/backend.h"
+#include "core/error.h"
+
+namespace lockstep::experts_bench {
+namespace {
+
+using program::FlagValue;
+using Flag = program::FlagOf<ExpertsFlags>;
+
+std::vector<double> numbers_of(const FlagValue& value, double max) {
+  std::vector<double> numbers;
+  for (const FlagValue& part : value.list()) numbers.push_back(part.number_from(0, max));
+  return numbers;
+}
+
+std::string algorithm_of(const FlagValue& value) {
+  if (value.text == "auto" || backends::asks_library(value.text)) return value.text;
+  return value.parsed_by([](const std::string& text) {
+    algorithms::parse_choice(collectives::Kind::all_to_all, text);
+    return text;
+  });
+}
+
+const std::array kFlagsOfLayer{
+    Flag{"--experts", "8", "experts of the layer, a list",
+         [](ExpertsFlags& f, const FlagValue& v) { f.experts = program::integer_list(v, 1, 1024); }},
+    Flag{"--top-k", "2", "experts per token, a list",
+         [](ExpertsFlags& f, const FlagValue& v) { f.top_k = program::integer_list(v, 1, 16); }},
+    Flag{"--capacity", "0",
+         "capacity factors, a list: rows that an expert accepts from a rank over an even share, others are dropped; "
+         "0: no limit (dropless)",
+         [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
+    Flag{"--skew", "1",
+         "imbalance of the router, a list: rows of the most loaded expert over an even share; the others share the "
+         "rest; 0: a random router's",
+         [](ExpertsFlags& f, const FlagValue& v) { f.skew = numbers_of(v, 1e3); }},
+    Flag{"--loads", "",
+         "imbalance as a list of the experts' loads instead of --skew, such as mini_train prints for its trained "
+         "router",
+         [](ExpertsFlags& f, const FlagValue& v) { f.loads = numbers_of(v, 1e12); }},
+    Flag{"--tokens", "512", "tokens per rank",
+         [](ExpertsFlags& f, const FlagValue& v) { f.tokens = v.integer(1, 1 << 20); }},
+    Flag{"--hidden", "256", "hidden size",
+         [](ExpertsFlags& f, const FlagValue& v) { f.hidden = v.integer(1, 1 << 16); }},
+    Flag{"--ffn", "1024", "width of an expert",
+         [](ExpertsFlags& f, const FlagValue& v) { f.inner = v.integer(1, 1 << 18); }},
+    Flag{"--shared", "0", "width of the shared experts, which every token uses and whose work hides the dispatch",
+         [](ExpertsFlags& f, const FlagValue& v) { f.shared = v.integer(0, 1 << 18); }},
+    Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
+         [](ExpertsFlags& f, const FlagValue& v) {
+           if (v.text != "f32" && v.text != "bf16") throw v.refused("not a dtype of experts here", "f32 bf16");
+           f.dtype = core::parse_dtype(v.text);
+         }},
+};
+
+const std::array kFlagsOfRun{
+    Flag{"--ep", "1,2,4", "expert-parallel ranks, a list",
+         [](ExpertsFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 64); }},
+    Flag{"--algo", "auto", "algorithm of the all-to-alls of equal blocks (docs/adding.md)",
+         [](ExpertsFlags& f, const FlagValue& v) { f.algorithm = algorithm_of(v); }},
+};
+
+void check(const Case& one) {
+  if (one.experts % one.ranks != 0) {
+    throw core::usage_error(
+        fmt::format("--ep {}: does not divide --experts {}; allowed: a divisor", one.ranks, one.experts));
+  }
+  if (one.top_k > one.experts) {
+    throw core::usage_error(
+        fmt::format("--top-k {}: more than the experts; allowed: at most --experts, {}", one.top_k, one.experts));
+  }
+  if (!one.loads.empty() && one.loads.size() != static_cast<std::size_t>(one.experts)) {
+    throw core::usage_error(
+        fmt::format("--loads: {} loads; allowed: one for each of --experts {}", one.loads.size(), one.experts));
+  }
+  // A token uses an expert at most once.
+  const double most = static_cast<double>(one.experts) / one.top_k;
+  for (const double target : one.targets()) {
+    if (target * one.top_k <= 1) continue;
+    throw core::usage_error(
+        fmt::format("--skew or --loads: {:g} times an even share of {} experts is impossible with {} different ones "
+                    "per token; allowed: "
+                    "at most {:g} times",
+                    target * one.experts, one.experts, one.top_k, most));
+  }
+}
+
+}  // namespace
+
+std::vector<double> Case::targets() const {
+  if (!loads.empty()) {
+    const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+    std::vector<double> shares = loads;
+    for (double& share : shares) share = sum > 0 ? share / sum : 1.0 / experts;
+    return shares;
+  }
+  if (skew == 0 || experts == 1) return {};
+  const double first = skew / experts;
+  std::vector<double> shares(static_cast<std::size_t>(experts), (1 - first) / (experts - 1));
+  shares.front() = first;
+  return shares;
+}
+
+std::vector<Case> cases_of(const ExpertsFlags& flags) {
+  std::vector<Case> cases;
+  const std::vector<double> skews = flags.loads.empty() ? flags.skew : std::vector<double>{0};
+  for (const int experts : flags.experts) {
+    for (const int top_k : flags.top_k) {
+      for (const double capacity : flags.capacity) {
+        for (const double skew : skews) {
+          for (const int ranks : flags.ranks) {
+            cases.push_back({experts, top_k, ranks, capacity, skew, flags.loads});
+            check(cases.back());
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+ExpertsFlags parse_experts_flags(int argc, const char* const* argv) {
+  ExpertsFlags flags;
+  flags.set_command(argc, argv);
+  program::CommandLine line(
+      flags.program +
+      ": time and bytes of a mixture of experts on expert-parallel ranks, part by part, and the cost "
+      "of an uneven router.");
+  declare_all(line, kFlagsOfLayer, "Layer");
+  declare_all(line, kFlagsOfRun, "Ranks and times");
+  const auto common = step_bench::part_flags("9", "2");
+  declare_all(line, common, "Ranks and times");
+  line.parse(argc, argv);
+  read_all(line, kFlagsOfLayer, flags);
+  read_all(line, kFlagsOfRun, flags);
+  read_all(line, common, flags);
+  cases_of(flags);
+  return flags;
+}
+
+}  // namespace lockstep::experts_bench

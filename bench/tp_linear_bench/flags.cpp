@@ -1,0 +1,298 @@
+#include "bench/tp_linear_bench/tp_linear.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "bench/tp_linear_bench/block.h"
+#include "bench/tp_linear_bench/grid_layer.h"
+#include "collectives/backends/backend.h"
+#include "collectives/collective.h"
+#include "core/device.h"
+#include "core/error.h"
+#include "core/options.h"
+
+namespace lockstep::tp_linear {
+namespace {
+
+using program::FlagValue;
+using Flag = program::FlagOf<TpLinearFlags>;
+
+constexpr int kLeastRanks = 2;
+constexpr int kMostRanks = 64;
+
+constexpr std::array kBlocks{
+    std::pair{"column", BlockKind::column},
+    std::pair{"row", BlockKind::row},
+    std::pair{"mlp", BlockKind::mlp},
+    std::pair{"attention", BlockKind::attention},
+    std::pair{"embedding", BlockKind::embedding},
+    std::pair{"cross-entropy", BlockKind::cross_entropy},
+};
+
+std::vector<BlockKind> blocks_of(const FlagValue& value) {
+  std::vector<BlockKind> blocks;
+  for (const FlagValue& part : value.list()) {
+    if (part.text == "all") {
+      for (const auto& one : kBlocks) blocks.push_back(one.second);
+      continue;
+    }
+    const auto* const found =
+        std::find_if(kBlocks.begin(), kBlocks.end(), [&](const auto& one) { return part.text == one.first; });
+    if (found == kBlocks.end()) {
+      throw part.refused("not a layer", "all column row mlp attention embedding cross-entropy");
+    }
+    blocks.push_back(found->second);
+  }
+  return blocks;
+}
+
+core::DType dtype_of(const FlagValue& value) {
+  if (value.text == "f32") return core::DType::f32;
+  if (value.text == "bf16") return core::DType::bf16;
+  throw value.refused("not a dtype of layers here", "f32 bf16");
+}
+
+const std::array kFlagsOfLayers{
+    Flag{"--block", "all", "layers, a list: column, row, mlp, attention, embedding, cross-entropy; or all",
+         [](TpLinearFlags& f, const FlagValue& v) { f.blocks = blocks_of(v); }},
+    Flag{"--hidden", "256", "hidden size h; column is a product from h to 4 h, row one from 4 h to h",
+         [](TpLinearFlags& f, const FlagValue& v) { f.shape.hidden = v.integer(1, 1 << 16); }},
+    Flag{"--heads", "8", "attention heads",
+         [](TpLinearFlags& f, const FlagValue& v) { f.shape.heads = v.integer(1, 4096); }},
+    Flag{"--batch", "4", "sequences per step, b",
+         [](TpLinearFlags& f, const FlagValue& v) { f.shape.batch = v.integer(1, 65536); }},
+    Flag{"--length", "128", "tokens per sequence s",
+         [](TpLinearFlags& f, const FlagValue& v) { f.shape.length = v.integer(1, 1 << 20); }},
+    Flag{"--vocabulary", "8191", "vocabulary size; padded where the ranks do not divide it",
+         [](TpLinearFlags& f, const FlagValue& v) { f.shape.vocabulary = v.integer(1, 1 << 24); }},
+    Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
+         [](TpLinearFlags& f, const FlagValue& v) { f.shape.dtype = dtype_of(v); }},
+};
+
+std::vector<workload::Grid> grids_of(const FlagValue& value) {
+  std::vector<workload::Grid> grids;
+  for (const FlagValue& part : value.list()) {
+    grids.push_back(part.parsed_by(workload::parse_grid));
+  }
+  return grids;
+}
+
+const std::array kFlagsOfRun{
+    Flag{"--tp", "2", "tensor-parallel ranks, a list",
+         [](TpLinearFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, kLeastRanks, kMostRanks); }},
+    Flag{"--grid", "",
+         "grids of ranks that share a linear layer or the MLP in two and more dimensions, a list: 2x2 (2-D, SUMMA), "
+         "2.5d:2x2x2 (Tesseract), 2x2x2 (3-D); with --tp, too, both are timed [none]",
+         [](TpLinearFlags& f, const FlagValue& v) { f.grids = grids_of(v); }},
+    Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of the rows",
+         [](TpLinearFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
+    Flag{"--tiles", "1,4",
+         "number of tiles into which rows are cut, a list; one tile is exchanged during the product of the next; 1 is "
+         "always "
+         "run",
+         [](TpLinearFlags& f, const FlagValue& v) { f.tiles = program::integer_list(v, 1, 1024); }},
+    Flag{"--algo", "ring",
+         "algorithm of the collectives (docs/adding.md); the column `formula` has the bytes of an "
+         "algorithm "
+         "that sends the fewest",
+         [](TpLinearFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
+};
+
+bool has_grids(BlockKind kind) {
+  return kind == BlockKind::column || kind == BlockKind::row || kind == BlockKind::mlp;
+}
+
+// Lists the numbers up to `most` that would do: "1 2 3 6".
+std::string numbers_that(std::int64_t most, const std::function<bool(std::int64_t)>& would_do) {
+  std::string text;
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (would_do(n)) text += (text.empty() ? "" : " ") + std::to_string(n);
+  }
+  return text.empty() ? "none" : text;
+}
+
+void check_divides(std::int64_t whole, const std::string& what, int ranks) {
+  if (whole % ranks == 0) return;
+  throw core::usage_error(fmt::format("--tp {}: does not divide {}; allowed: {}", ranks, what,
+                                      numbers_that(64, [&](std::int64_t n) { return n > 1 && whole % n == 0; })));
+}
+
+void check_tiles(const Case& one, const Shape& shape) {
+  const std::int64_t shares = one.sequence_parallel ? one.ranks : 1;
+  for (const int tiles : one.tiles) {
+    if (shape.rows() % (shares * tiles) == 0) continue;
+    throw core::usage_error(
+        fmt::format("--tiles {}: does not divide the {} rows (--batch {} x --length {}){}; allowed: {}", tiles,
+                    shape.rows() / shares, shape.batch, shape.length,
+                    one.sequence_parallel ? fmt::format(" of a share of {} sequence-parallel ranks", shares) : "",
+                    numbers_that(64, [&](std::int64_t n) { return shape.rows() % (shares * n) == 0; })));
+  }
+}
+
+// Blocks of all matrices of the block's layers have equal sizes.
+void check_grid(const Case& one, const Shape& shape) {
+  const workload::GridDivisors divisors = workload::divisors_of(*one.grid);
+  const auto check = [&](std::int64_t size, std::int64_t divisor, const std::string& what) {
+    if (size % divisor == 0) return;
+    throw core::usage_error(
+        fmt::format("--grid {}: {} {}, and blocks need a multiple of {}; allowed: another --grid or size",
+                    workload::text_of(*one.grid), what, size, divisor));
+  };
+  check(shape.rows(), divisors.rows, "--batch x --length is");
+  check(shape.hidden, std::max(divisors.inputs, divisors.outputs), "--hidden is");
+}
+
+void check_case(const Case& one, const Shape& shape) {
+  if (one.grid) return check_grid(one, shape);
+  if (one.ranks < kLeastRanks || one.ranks > kMostRanks) {
+    throw core::usage_error(
+        fmt::format("--tp {} is out of range; allowed: {} to {}; with "
+                    "--transport mpi, start that many ranks with mpirun",
+                    one.ranks, kLeastRanks, kMostRanks));
+  }
+  if (one.sequence_parallel) {
+    check_divides(shape.rows(),
+                  fmt::format("{} rows (--batch {} x --length {}), as sequence parallelism needs", shape.rows(),
+                              shape.batch, shape.length),
+                  one.ranks);
+  }
+  if (one.block == BlockKind::attention) {
+    check_divides(shape.heads, fmt::format("--heads {}", shape.heads), one.ranks);
+  } else if (one.block == BlockKind::column || one.block == BlockKind::row || one.block == BlockKind::mlp) {
+    check_divides(shape.inner(), fmt::format("4 x --hidden {}", shape.hidden), one.ranks);
+  }
+  check_tiles(one, shape);
+}
+
+// Refuses algorithms that the collectives do not have, before anything is timed.
+void check_algorithm(const Case& one, const std::string& algorithm) {
+  using collectives::Kind;
+  if (algorithm == "auto") return;
+  if (one.grid) {
+    // The flag names an algorithm of collectives without a root; the others use "auto".
+    const auto check = [&](Kind kind, int members) {
+      backends::plan_for({.kind = kind, .count = 1}, members, algorithm);
+    };
+    if (one.grid->form == workload::GridForm::three) {
+      for (const Kind kind : {Kind::all_gather, Kind::reduce_scatter}) check(kind, one.grid->side);
+    } else if (one.grid->depth > 1) {
+      check(Kind::all_reduce, one.grid->depth);
+    }
+    return;
+  }
+  std::vector<Kind> kinds{Kind::all_reduce};
+  if (one.sequence_parallel) kinds = {Kind::all_gather, Kind::reduce_scatter};
+  if (one.block == BlockKind::cross_entropy) kinds = {Kind::all_gather};
+  for (const Kind kind : kinds) backends::plan_for({.kind = kind, .count = 1}, one.ranks, algorithm);
+}
+
+// Bytes on all ranks, with every number of tiles.
+std::int64_t held_bytes(const Case& one, const Shape& shape) {
+  if (one.grid) return grid_needed_bytes(one.block, shape, *one.grid);
+  std::int64_t held = 0;
+  for (const int tiles : one.tiles) {
+    held += one.ranks * needed_bytes(one.block, shape, {one.ranks, 0, one.sequence_parallel, tiles});
+  }
+  return held;
+}
+
+// Counts the tensors of all ranks with every number of tiles, those of one rank that has all of the layer, and the same
+// again for host copies that are compared.
+void check_memory(const Case& one, const Shape& shape) {
+  const std::int64_t needed = needed_bytes(one.block, shape, {}) + held_bytes(one, shape);
+  const auto available = static_cast<std::int64_t>(core::available_host_bytes());
+  if (needed <= available) return;
+  const bool has_words = one.block == BlockKind::embedding || one.block == BlockKind::cross_entropy;
+  throw core::usage_error(
+      fmt::format("--block {} on {} ranks needs about {}, and there are {}; what helps: a smaller {}, or fewer --tiles",
+                  name_of(one.block), one.ranks, core::format_size(needed), core::format_size(available),
+                  has_words ? "--vocabulary, --hidden, --batch or --length" : "--hidden, --batch or --length"));
+}
+
+}  // namespace
+
+void check_cases(const TpLinearFlags& flags) {
+  const Shape& shape = flags.shape;
+  if (shape.hidden % shape.heads != 0) {
+    throw core::usage_error(fmt::format("--heads {}: does not divide --hidden {}; allowed: {}", shape.heads,
+                                        shape.hidden,
+                                        numbers_that(64, [&](std::int64_t n) { return shape.hidden % n == 0; })));
+  }
+  for (const Case& one : cases_of(flags)) {
+    check_case(one, shape);
+    check_algorithm(one, flags.algorithm);
+    if (flags.mpi == nullptr && !flags.place.device.cuda) check_memory(one, shape);
+  }
+}
+
+int most_ranks(const TpLinearFlags& flags) {
+  int most = 0;
+  for (const Case& one : cases_of(flags)) most = std::max(most, one.ranks);
+  return most;
+}
+
+std::string name_of(BlockKind kind) {
+  const auto* const found =
+      std::find_if(kBlocks.begin(), kBlocks.end(), [&](const auto& one) { return one.second == kind; });
+  return found->first;
+}
+
+TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
+  TpLinearFlags flags;
+  flags.rounds = 11;
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program +
+                            ": time and bytes of tensor-parallel layers, and how much of the time is communication.");
+  declare_all(line, kFlagsOfLayers, "Layers");
+  declare_all(line, kFlagsOfRun, "Ranks and times");
+  const auto common = step_bench::part_flags("11", "2");
+  declare_all(line, common, "Ranks and times");
+  declare_place(line, "Ranks and times");
+  line.add_switch("--serve", flags.serve,
+                  "worker mode for ci/gate.py: run the layers requested on standard input (bench/serve/orders.h)",
+                  "Ranks and times");
+  line.parse(argc, argv);
+  read_all(line, kFlagsOfLayers, flags);
+  read_all(line, kFlagsOfRun, flags);
+  read_all(line, common, flags);
+  flags.all_ranks = !line.value("--tp") && flags.grids.empty();
+  if (!line.value("--tp") && !flags.grids.empty()) flags.ranks.clear();
+  if (flags.blocks.empty()) {
+    for (const auto& [name, kind] : kBlocks) flags.blocks.push_back(kind);
+  }
+  const bool has_grid_block = std::any_of(flags.blocks.begin(), flags.blocks.end(), has_grids);
+  if (!flags.grids.empty() && !has_grid_block) {
+    throw core::usage_error(
+        fmt::format("--grid together with --block {}: grids do not support it; allowed: column row mlp",
+                    name_of(flags.blocks.front())));
+  }
+  read_part_place(line, flags);
+  return flags;
+}
+
+// Cross-entropy has a single exchange, with or without sequence parallelism.
+std::vector<Case> cases_of(const TpLinearFlags& flags) {
+  std::vector<int> tiles{1};
+  for (const int t : flags.tiles) {
+    if (std::find(tiles.begin(), tiles.end(), t) == tiles.end()) tiles.push_back(t);
+  }
+  std::vector<Case> cases;
+  for (const BlockKind block : flags.blocks) {
+    for (const int ranks : flags.ranks) {
+      if (block == BlockKind::cross_entropy) {
+        cases.push_back({block, ranks, false, {1}});
+        continue;
+      }
+      for (const int sequence : flags.sequence_parallel) cases.push_back({block, ranks, sequence != 0, tiles});
+    }
+    if (!has_grids(block)) continue;
+    for (const workload::Grid& grid : flags.grids) cases.push_back({block, grid.ranks(), false, {1}, grid});
+  }
+  return cases;
+}
+
+}  // namespace lockstep::tp_linear
