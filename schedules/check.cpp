@@ -12,7 +12,8 @@
 namespace lockstep::schedules {
 namespace {
 
-// ---- Messages: each product that crosses ranks is sent and received once.
+// ---- Messages: each product that crosses ranks is sent and received once. Problems are in the order of ranks and
+// lists. The schedule's computations must have passed their check.
 
 class MessageChecker {
  public:
@@ -60,9 +61,8 @@ class MessageChecker {
                 (need.product == Product::activations ? "its activations" : "its gradient"));
       }
     }
-    for (const Product product : {Product::activations, Product::gradient}) {
-      if (gives(action, product)) made_[product_index(s_, {product, action.stage, action.microbatch})] = true;
-    }
+    const auto product = product_of(action.op);
+    if (product) made_[product_index(s_, {*product, action.stage, action.microbatch})] = true;
   }
 
   void check_pairs() {
@@ -83,11 +83,6 @@ class MessageChecker {
   std::vector<bool> received_;
   std::vector<Problem> problems_;
 };
-
-// Problems in the order of ranks and lists. The schedule's computations must have passed their check.
-std::vector<Problem> check_messages(const Schedule& schedule) {
-  return MessageChecker(schedule).run();
-}
 
 // ---- Computations.
 
@@ -128,7 +123,7 @@ class Checker {
     if (problems_.empty()) check_slices();
     if (problems_.empty()) check_evictions();
     if (problems_.empty()) check_end();
-    if (problems_.empty() && has_messages(s_)) problems_ = check_messages(s_);
+    if (problems_.empty() && has_messages(s_)) problems_ = MessageChecker(s_).run();
     return std::move(problems_);
   }
 
@@ -157,7 +152,7 @@ class Checker {
     if (action.microbatch < 0 || action.microbatch >= s_.num_microbatches) {
       return add(rank, index, text_of(action) + ": microbatches are 0 to " + std::to_string(s_.num_microbatches - 1));
     }
-    const std::int32_t owner = s_.rank_of_stage[static_cast<std::size_t>(action.stage)];
+    const std::int32_t owner = rank_of(action.stage);
     if (owner != rank) return add(rank, index, text_of(action) + ": the stage is on rank " + std::to_string(owner));
     std::size_t& place = places(action.stage, action.microbatch).of(action.op);
     if (place != kNowhere) return add(rank, index, text_of(action) + " appears a second time");
@@ -172,7 +167,7 @@ class Checker {
       if (places(first, microbatch).forward == kNowhere) continue;
       if (pipe >= 0) {
         return add(
-            s_.rank_of_stage[static_cast<std::size_t>(first)], places(first, microbatch).forward,
+            rank_of(first), places(first, microbatch).forward,
             microbatch_text(microbatch) + " also goes through pipe " + std::to_string(pipe) + "; allowed: one pipe");
       }
       pipe = k;
@@ -183,7 +178,7 @@ class Checker {
 
   void check_stage(std::int32_t stage, std::int32_t microbatch, bool expected) {
     const ActionPlaces& at = places(stage, microbatch);
-    const std::int32_t rank = s_.rank_of_stage[static_cast<std::size_t>(stage)];
+    const std::int32_t rank = rank_of(stage);
     const auto where = [&] { return microbatch_text(microbatch) + " at stage " + std::to_string(stage); };
     const auto missing = [&](std::string_view what) {
       add(rank, list(rank).size(), std::string(what) + " of " + where());

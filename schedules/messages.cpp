@@ -45,22 +45,15 @@ Needs needs_of(const Schedule& schedule, const Action& action) {
   return needs;
 }
 
-bool gives(const Action& action, Product product) {
-  if (product == Product::activations) return action.op == Op::forward;
-  return action.op == Op::backward || action.op == Op::input_gradient;
+std::optional<Product> product_of(Op op) {
+  if (op == Op::forward) return Product::activations;
+  return op == Op::backward || op == Op::input_gradient ? std::optional(Product::gradient) : std::nullopt;
 }
 
 namespace {
 
 std::int32_t rank_of(const Schedule& schedule, std::int32_t stage) {
   return schedule.rank_of_stage[static_cast<std::size_t>(stage)];
-}
-
-// The stage that receives the product of compute action `op` on `stage`.
-std::optional<std::int32_t> next_stage(const Schedule& schedule, Op op, std::int32_t stage) {
-  if (op == Op::forward && !schedule.is_last(stage)) return stage + 1;
-  if ((op == Op::backward || op == Op::input_gradient) && !schedule.is_first(stage)) return stage - 1;
-  return std::nullopt;
 }
 
 std::vector<Action> receives_of(const Schedule& schedule, const Action& action, std::int32_t rank) {
@@ -76,9 +69,11 @@ std::vector<Action> receives_of(const Schedule& schedule, const Action& action, 
 }  // namespace
 
 std::optional<std::int32_t> receiver_of(const Schedule& schedule, const Action& action) {
-  const auto next = next_stage(schedule, action.op, action.stage);
-  if (!next || rank_of(schedule, *next) == rank_of(schedule, action.stage)) return std::nullopt;
-  return rank_of(schedule, *next);
+  const auto product = product_of(action.op);
+  const bool forward = product == Product::activations;
+  if (!product || (forward ? schedule.is_last(action.stage) : schedule.is_first(action.stage))) return std::nullopt;
+  const std::int32_t next = rank_of(schedule, forward ? action.stage + 1 : action.stage - 1);
+  return next == rank_of(schedule, action.stage) ? std::nullopt : std::optional(next);
 }
 
 std::int32_t peer_of(const Schedule& schedule, const Action& message) {
@@ -123,8 +118,7 @@ Schedule with_messages(const Schedule& schedule) {
     std::vector<Action>& out = lowered.of_rank[static_cast<std::size_t>(rank)];
     out.clear();
     for (std::size_t begin = 0; begin < list.size();) {
-      std::size_t end = begin + 1;  // end of the fused actions
-      while (list[end - 1].with_next && end < list.size()) ++end;
+      const std::size_t end = end_of_fused(list, begin);
       for (std::size_t i = begin; i < end; ++i) {
         for (const Action& receive : receives_of(schedule, list[i], rank)) out.push_back(receive);
       }

@@ -58,8 +58,7 @@ class Play {
     const auto& list = s_.of_rank[r];
     const std::size_t begin = next_[r];
     if (begin == list.size()) return false;
-    std::size_t end = begin + 1;
-    while (list[end - 1].with_next && end < list.size()) ++end;
+    const std::size_t end = end_of_fused(list, begin);
     double start = clock_[r];
     double duration = 0;
     for (std::size_t i = begin; i < end; ++i) {
@@ -89,12 +88,11 @@ class Play {
     const auto r = static_cast<std::size_t>(rank);
     const Action& action = s_.of_rank[r][i];
     timeline_[r][i] = span;
-    for (const Product product : {Product::activations, Product::gradient}) {
-      if (!gives(action, product)) continue;
-      const std::size_t place = product_index(s_, {product, action.stage, action.microbatch});
-      ready_[place] = span.end;
-      if (waiting_[place] != kNobody && waiting_[place] != rank) runnable_.push_back(waiting_[place]);
-    }
+    const auto product = product_of(action.op);
+    if (!product) return;
+    const std::size_t place = product_index(s_, {*product, action.stage, action.microbatch});
+    ready_[place] = span.end;
+    if (waiting_[place] != kNobody && waiting_[place] != rank) runnable_.push_back(waiting_[place]);
   }
 
   bool is_finished(std::int32_t rank) const {

@@ -119,6 +119,13 @@ struct Schedule {
   bool is_last(std::int32_t stage) const { return (stage + 1) % stages_per_pipe == 0; }
 };
 
+// The end of the actions of a list that run together with the one at `begin`.
+inline std::size_t end_of_fused(const std::vector<Action>& list, std::size_t begin) {
+  std::size_t end = begin + 1;
+  while (list[end - 1].with_next && end < list.size()) ++end;
+  return end;
+}
+
 // True if any rank moves kept activations to another rank.
 bool evicts_activations(const Schedule& schedule);
 
@@ -177,8 +184,8 @@ struct Needs {
 // own stage and the gradient of the next stage. A weight gradient needs the input gradient of its own stage.
 Needs needs_of(const Schedule& schedule, const Action& action);
 
-// True if the action makes that product.
-bool gives(const Action& action, Product product);
+// The product that a computation makes; no value for others.
+std::optional<Product> product_of(Op op);
 
 // Index of a product in arrays with one entry per product.
 inline std::size_t product_index(const Schedule& schedule, const Need& need) {

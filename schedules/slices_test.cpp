@@ -13,6 +13,7 @@
 #include "schedules/generators/catalogue.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
+#include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -96,7 +97,7 @@ Schedule sliced(std::string_view name, std::int32_t p, std::int32_t m, std::vect
 }
 
 double makespan(const Schedule& schedule, const Times& times) {
-  return spans_of(schedule, times, play(schedule, times)).makespan;
+  return spans(schedule, times).makespan;
 }
 
 // Li et al. 2021, section 3.3: the sum of the slices plus the longest one for each stage but one, for any lengths and
@@ -155,11 +156,6 @@ TEST(Slices, OneSliceIsTheScheduleOfWholeMicrobatches) {
   EXPECT_EQ(sliced("seq1f1b", 4, 8, {}).of_rank, make_schedule("1f1b", {4, 8, 1}).of_rank);
   EXPECT_EQ(sliced("terapipe", 4, 8, {}).of_rank, make_schedule("gpipe", {4, 8, 1}).of_rank);
   EXPECT_EQ(sliced("seq1f1b_i", 4, 8, {}, 2).of_rank, make_schedule("interleaved", {4, 8, 2}).of_rank);
-}
-
-std::string problem_of(std::string_view csv) {
-  const auto problems = check(parse_csv(csv, "s.csv"));
-  return problems.empty() ? "" : problems.front().what;
 }
 
 TEST(Slices, TextHasMicrobatchAndSlice) {

@@ -14,33 +14,11 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::array<std::pair<Op, std::string_view>, 27> kNames{{{Op::forward, "F"},
-                                                                  {Op::backward, "B"},
-                                                                  {Op::input_gradient, "I"},
-                                                                  {Op::weight_gradient, "W"},
-                                                                  {Op::send_activations, "SEND_F"},
-                                                                  {Op::recv_activations, "RECV_F"},
-                                                                  {Op::send_gradient, "SEND_B"},
-                                                                  {Op::recv_gradient, "RECV_B"},
-                                                                  {Op::unshard, "UNSHARD"},
-                                                                  {Op::reshard, "RESHARD"},
-                                                                  {Op::reduce_grad, "REDUCE_GRAD"},
-                                                                  {Op::recompute, "RECOMPUTE"},
-                                                                  {Op::layer_collective, "COLLECTIVE"},
-                                                                  {Op::optimizer, "STEP"},
-                                                                  {Op::offload, "OFFLOAD"},
-                                                                  {Op::load, "LOAD"},
-                                                                  {Op::send_chunk, "SEND_CHUNK"},
-                                                                  {Op::recv_chunk, "RECV_CHUNK"},
-                                                                  {Op::curvature, "CURVATURE"},
-                                                                  {Op::inversion, "INVERT"},
-                                                                  {Op::filler, "FILL"},
-                                                                  {Op::evict, "EVICT"},
-                                                                  {Op::fetch, "FETCH"},
-                                                                  {Op::hold, "HOLD"},
-                                                                  {Op::ask, "ASK"},
-                                                                  {Op::asked, "ASKED"},
-                                                                  {Op::yield, "YIELD"}}};
+constexpr std::array<std::string_view, 27> kNames{
+    // as in Op
+    "F",          "B",           "I",     "W",     "SEND_F",    "RECV_F",     "SEND_B",    "RECV_B",  "UNSHARD",
+    "RESHARD",    "REDUCE_GRAD", "EVICT", "FETCH", "RECOMPUTE", "COLLECTIVE", "STEP",      "OFFLOAD", "LOAD",
+    "SEND_CHUNK", "RECV_CHUNK",  "HOLD",  "ASK",   "ASKED",     "YIELD",      "CURVATURE", "INVERT",  "FILL"};
 
 // Parses and removes a number at the front.
 std::optional<std::int32_t> take_number(std::string_view& text) {
@@ -53,19 +31,15 @@ std::optional<std::int32_t> take_number(std::string_view& text) {
 
 // The operations that a schedule's text may contain: PyTorch's, EVICT and FETCH.
 std::optional<Op> op_named(std::string_view name) {
-  for (const auto& [op, known] : kNames) {
-    if (known == name && op <= Op::fetch) return op;
-  }
-  return std::nullopt;
+  const auto* const end = kNames.begin() + static_cast<std::ptrdiff_t>(Op::fetch) + 1;
+  const auto* const found = std::find(kNames.begin(), end, name);
+  return found == end ? std::nullopt : std::optional(static_cast<Op>(found - kNames.begin()));
 }
 
 }  // namespace
 
 std::string_view name_of(Op op) {
-  for (const auto& [known, name] : kNames) {
-    if (known == op) return name;
-  }
-  return "?";
+  return kNames.at(static_cast<std::size_t>(op));
 }
 
 std::string token_of(const Action& action, std::int32_t slices) {

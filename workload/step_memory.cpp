@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -80,9 +79,8 @@ class RankMemory {
 
  private:
   std::vector<MemoryEvent> all_events(std::vector<std::int64_t>& copied_bytes) {
-    find_last_kernels();
-    for (const auto& [key, last] : last_kernel_) {
-      if (std::get<2>(key)) load(std::get<0>(key), std::get<1>(key));
+    for (const auto& [stage, microbatches] : schedules::microbatches_of(tasks_)) {
+      for (const std::int32_t microbatch : microbatches) load(stage, microbatch);
     }
     for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) run(tasks_.tasks[i], i);
     for (const Touch& touch : kept_) events_.push_back({.touch = touch});
@@ -241,7 +239,7 @@ class RankMemory {
         return task.comm == schedules::Comm::none ? update() : norm();
       default:
         piece(task);
-        hand_over(task, index);
+        hand_over(task, hand_overs_[index]);
     }
   }
 
@@ -261,30 +259,15 @@ class RankMemory {
     }
   }
 
-  // Finds the last kernel of each stage and microbatch, forward and backward.
-  void find_last_kernels() {
-    for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) {
-      const Task& task = tasks_.tasks[i];
-      if (task.lane != schedules::Lane::compute || task.microbatch < 0) continue;
-      const bool forward = task.op == Op::forward;
-      if (!forward && task.op != Op::backward && task.op != Op::input_gradient) continue;
-      last_kernel_[{task.stage, task.microbatch, forward}] = i;
-    }
-  }
   // The output that another stage of this rank uses is copied after the last kernel.
-  void hand_over(const Task& task, std::uint32_t index) {
-    const bool forward = task.op == Op::forward;
-    const auto last = last_kernel_.find({task.stage, task.microbatch, forward});
-    if (last == last_kernel_.end() || last->second != index) return;
+  void hand_over(const Task& task, schedules::HandOver what) {
+    if (what == schedules::HandOver::none) return;
+    const bool forward = what == schedules::HandOver::activations;
     const std::int32_t next = task.stage + (forward ? 1 : -1);
-    const bool is_end =
-        next < 0 || next / step_.stages_per_pipe != task.stage / step_.stages_per_pipe;  // end of its pipe
-    const auto to = stages_.find(next);
-    if (is_end || to == stages_.end()) return;
-    const std::int32_t behind = stage_of(task).plan->place.num_parts();
+    const auto parts_of = [&](std::int32_t stage) { return stages_.at(stage).plan->place.num_parts(); };
     const TensorName name = forward ? TensorName::x : TensorName::d;
-    touch({next, task.microbatch, forward ? 0 : to->second.plan->place.num_parts(), name}, true);
-    touch({task.stage, task.microbatch, forward ? behind : 0, name}, false);
+    touch({next, task.microbatch, forward ? 0 : parts_of(next), name}, true);
+    touch({task.stage, task.microbatch, forward ? parts_of(task.stage) : 0, name}, false);
     end_phase();
   }
 
@@ -468,7 +451,7 @@ class RankMemory {
   const schedules::Versions versions_ = versions_of(layout_);
   const bool frees_gradients_ = layout_.update == Update::per_bucket;
   std::map<std::int32_t, StageState> stages_;
-  std::map<std::tuple<std::int32_t, std::int32_t, bool>, std::uint32_t> last_kernel_;  // stage, microbatch, forward
+  const std::vector<schedules::HandOver> hand_overs_ = hand_overs_of(step_, tasks_);  // by task
   std::vector<MemoryEvent> events_;
   std::vector<Touch> kept_;  // until the end of the step
 };

@@ -40,7 +40,7 @@ ClosedForm own_span(const PipelineShape& shape, const Times& times, double bubbl
   return {false, shape.microbatches * whole(times) + bubble};
 }
 
-}  // namespace
+// Closed forms, with messages that take no time. Each returns no value where it is not exact.
 
 std::optional<ClosedForm> fill_and_drain(const PipelineShape& shape, const Times& times) {
   return makespan(shape, times, (shape.ranks - 1) * whole(times));
@@ -131,12 +131,6 @@ std::optional<ClosedForm> of_naive(const PipelineShape& shape, const Times& time
   return ClosedForm{true, shape.microbatches * shape.ranks * whole(times)};
 }
 
-std::optional<ClosedForm> none_known(const PipelineShape& /*shape*/, const Times& /*times*/) {
-  return std::nullopt;
-}
-
-namespace {
-
 // ZB-1p and ZB-2p: found for equal times, within the activations of `share` microbatches for each rank of the pipe.
 template <std::int32_t share>
 Schedule searched(const PipelineShape& shape) {
@@ -144,6 +138,10 @@ Schedule searched(const PipelineShape& shape) {
 }
 
 }  // namespace
+
+std::optional<ClosedForm> none_known(const PipelineShape& /*shape*/, const Times& /*times*/) {
+  return std::nullopt;
+}
 
 // Generators: pure functions of a shape, called with shapes that the catalogue accepts.
 

@@ -59,23 +59,7 @@ const CatalogueEntry& entry_named(std::string_view name);
 // The schedule of that name. Throws core::Error(usage) if the name is unknown or the shape is refused (why_invalid()).
 Schedule make_schedule(std::string_view name, const PipelineShape& shape);
 
-// Closed forms of the catalogue, with messages that take no time. Each returns no value where it is not exact.
-
-std::optional<ClosedForm> fill_and_drain(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_slices_filled_and_drained(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_seq1f1b(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_seq1f1b_i(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_chunks_in_groups(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_breadth_first(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_zb_h1(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_interleaved_zb(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_zb_h2(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_zb_v(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_dualpipe(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_dualpipe_v(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_chimera(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_chimera_doubled(const PipelineShape& shape, const Times& times);
-std::optional<ClosedForm> of_naive(const PipelineShape& shape, const Times& times);
+// The closed form of schedules that have none.
 std::optional<ClosedForm> none_known(const PipelineShape& shape, const Times& times);
 
 }  // namespace lockstep::schedules

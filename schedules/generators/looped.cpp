@@ -68,16 +68,17 @@ std::vector<Action> list_of(const PipelineShape& shape, const UnitOrder& order, 
   return list.take();
 }
 
-// `shape` counts units.
-Schedule looped(const PipelineShape& shape, const UnitOrder& order) {
-  Schedule schedule{.name = {},
-                    .num_microbatches = shape.microbatches,
-                    .stages_per_pipe = shape.ranks * shape.chunks,
-                    .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
-                    .of_rank = {},
-                    .slice_tokens = shape.slice_tokens};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) schedule.of_rank.push_back(list_of(shape, order, rank));
+// `shape` counts units. make_list(rank) makes the list of each rank.
+template <class MakeList>
+Schedule in_a_loop(const PipelineShape& shape, const MakeList& make_list) {
+  Schedule schedule = schedule_of(shape.ranks, shape.microbatches, shape.ranks * shape.chunks,
+                                  looped_placement(shape.ranks, shape.chunks), make_list);
+  schedule.slice_tokens = shape.slice_tokens;
   return schedule;
+}
+
+Schedule looped(const PipelineShape& shape, const UnitOrder& order) {
+  return in_a_loop(shape, [&](std::int32_t rank) { return list_of(shape, order, rank); });
 }
 
 }  // namespace
@@ -126,15 +127,8 @@ Schedule interleaved_zb(const PipelineShape& shape) {
 // All forwards before all backwards, chunk by chunk (Lamy-Poirier 2022); with one chunk GPipe (Huang et al. 2019), with
 // slices TeraPipe (Li et al. 2021).
 Schedule breadth_first(const PipelineShape& shape) {
-  const std::int32_t units = shape.microbatches * shape.slices();
-  Schedule schedule{.name = {},
-                    .num_microbatches = units,
-                    .stages_per_pipe = shape.ranks * shape.chunks,
-                    .rank_of_stage = looped_placement(shape.ranks, shape.chunks),
-                    .of_rank = {},
-                    .slice_tokens = shape.slice_tokens};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) {
-    RankList list(shape.ranks * shape.chunks, units, shape.slices());
+  return in_a_loop(in_units(shape), [&](std::int32_t rank) {
+    RankList list(shape.ranks * shape.chunks, shape.microbatches * shape.slices(), shape.slices());
     for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
       while (list.forward(chunk * shape.ranks + rank)) {
       }
@@ -143,9 +137,8 @@ Schedule breadth_first(const PipelineShape& shape) {
       while (list.backward(chunk * shape.ranks + rank)) {
       }
     }
-    schedule.of_rank.push_back(list.take());
-  }
-  return schedule;
+    return list.take();
+  });
 }
 
 // BPipe (Kim et al. 2023, "BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models", ICML, PMLR
@@ -157,9 +150,6 @@ Schedule breadth_first(const PipelineShape& shape) {
 // (Belady 1966): each eviction then lasts longest, and the fewest are needed. An eviction overlaps the computation that
 // follows it. A fetch overlaps the forward before its backward or, where no forwards are left, the gap before it. Both
 // count against the bound meanwhile.
-
-Schedule one_f_one_b(const PipelineShape& shape);
-
 namespace {
 
 // Walks a rank's computations and inserts evictions and fetches before them.

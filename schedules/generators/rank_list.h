@@ -1,14 +1,27 @@
-// Tools of generators: a grid of time slots, and the list of a rank.
+// Tools of generators: a schedule of lists, a grid of time slots, and the list of a rank.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "schedules/schedule.h"
 
 namespace lockstep::schedules {
+
+// The schedule whose ranks have the lists that list_of(rank) makes. `microbatches`: or slices.
+template <class ListOf>
+Schedule schedule_of(std::int32_t ranks, std::int32_t microbatches, std::int32_t stages_per_pipe,
+                     std::vector<std::int32_t> rank_of_stage, const ListOf& list_of) {
+  Schedule schedule{.name = {},
+                    .num_microbatches = microbatches,
+                    .stages_per_pipe = stages_per_pipe,
+                    .rank_of_stage = std::move(rank_of_stage)};
+  for (std::int32_t rank = 0; rank < ranks; ++rank) schedule.of_rank.push_back(list_of(rank));
+  return schedule;
+}
 
 // Turns a grid of time slots, in which a schedule puts "this action in that slot", into an ordered list of actions.
 

@@ -29,16 +29,14 @@ void place_unit(std::vector<Placed>& placed, std::int32_t p, std::int32_t unit, 
 Schedule chimera(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
   const std::int32_t m = shape.microbatches;
-  Schedule schedule{.name = {}, .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
-  for (std::int32_t r = 0; r < p; ++r) {
+  return schedule_of(p, m, p, opposite_placement(p), [&](std::int32_t r) {
     std::vector<Placed> placed;
     for (std::int32_t unit = 0; unit < m / p; ++unit) {
       place_unit(placed, p, unit, r, r, 0);
       place_unit(placed, p, unit, p + (p - 1 - r), p - 1 - r, m / 2);
     }
-    schedule.of_rank.push_back(in_order_of_slots(std::move(placed)));
-  }
-  return schedule;
+    return in_order_of_slots(std::move(placed));
+  });
 }
 
 // Chimera for more microbatches than ranks: Li, Hoefler 2021 (arXiv:2107.06925), section 3.5. "Forward doubling": a
@@ -214,8 +212,7 @@ struct Phases {
 Schedule dualpipe(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
   const std::int32_t m = shape.microbatches;
-  Schedule schedule{.name = {}, .num_microbatches = m, .stages_per_pipe = p, .rank_of_stage = opposite_placement(p)};
-  for (std::int32_t r = 0; r < p; ++r) {
+  return schedule_of(p, m, p, opposite_placement(p), [&](std::int32_t r) {
     const std::int32_t depth = std::min(r, p - 1 - r);
     const std::int32_t down = r;
     const std::int32_t up = p + (p - 1 - r);
@@ -227,23 +224,17 @@ Schedule dualpipe(const PipelineShape& shape) {
                         .half = p / 2,
                         .depth = depth,
                         .steady = m / 2 - p + depth + 1};
-    schedule.of_rank.push_back(phases.write(std::move(list)));
-  }
-  return schedule;
+    return phases.write(std::move(list));
+  });
 }
 
 Schedule dualpipe_v(const PipelineShape& shape) {
   const std::int32_t p = shape.ranks;
-  Schedule schedule{.name = {},
-                    .num_microbatches = shape.microbatches,
-                    .stages_per_pipe = 2 * p,
-                    .rank_of_stage = folded_placement(p, 2)};
-  for (std::int32_t r = 0; r < p; ++r) {
+  return schedule_of(p, shape.microbatches, 2 * p, folded_placement(p, 2), [&](std::int32_t r) {
     const Phases phases{
         .near = r, .far = 2 * p - 1 - r, .half = p, .depth = r, .steady = shape.microbatches - 2 * p + r + 1};
-    schedule.of_rank.push_back(phases.write(RankList(2 * p, shape.microbatches)));
-  }
-  return schedule;
+    return phases.write(RankList(2 * p, shape.microbatches));
+  });
 }
 
 }  // namespace lockstep::schedules

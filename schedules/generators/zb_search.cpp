@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "schedules/generators/rank_list.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
 
@@ -174,12 +175,8 @@ class Greedy {
 
   Schedule run() {
     while (const std::optional<Step> step = next_step()) take(*step);
-    Schedule schedule{.name = "zb_search",
-                      .num_microbatches = w_.shape.microbatches,
-                      .stages_per_pipe = w_.shape.ranks,
-                      .rank_of_stage = looped_placement(w_.shape.ranks, 1)};
-    for (SearchedRank& rank : ranks_) schedule.of_rank.push_back(std::move(rank.list));
-    return schedule;
+    return schedule_of(w_.shape.ranks, w_.shape.microbatches, w_.shape.ranks, looped_placement(w_.shape.ranks, 1),
+                       [&](std::int32_t r) { return std::move(ranks_[static_cast<std::size_t>(r)].list); });
   }
 
  private:

@@ -148,7 +148,7 @@ class Shortest {
       met += bound > own_[i] - kSame ? 1 : 0;
       // The schedule that the search finds is optimal.
       const Schedule found = zb_search({shape, times, memory});
-      EXPECT_NEAR(spans_of(found, times, play(found, times)).own, own_[i], kSame)
+      EXPECT_NEAR(spans(found, times).own, own_[i], kSame)
           << shape.ranks << " ranks, " << shape.microbatches << " microbatches, limit " << limits_[i];
     }
     return met;
@@ -196,12 +196,8 @@ TEST(OwnSpanBound, HoldsForEveryScheduleOfTheCatalogue) {
     if (entry.name == "bpipe") return;  // holds on other ranks
     for (const Times& times : kTimes) {
       for (const double w_share : kShares) {
-        double peak = 0;
-        for (const RankCounts& rank : count_ranks(schedule, w_share)) {
-          peak = std::max(peak, rank.peak.until_weight_gradient);
-        }
-        EXPECT_LE(least_own_span(shape, times, {peak, w_share}),
-                  spans_of(schedule, times, play(schedule, times)).own + kSame)
+        EXPECT_LE(least_own_span(shape, times, {most_held(schedule, w_share), w_share}),
+                  spans(schedule, times).own + kSame)
             << entry.name << " p " << shape.ranks << " m " << shape.microbatches << " share " << w_share;
         ++held;
       }
@@ -219,7 +215,7 @@ TEST(OwnSpanBound, HoldsForWhatTheSearchFinds) {
     const Times times{time(), time(), time(), random.below(2) == 0 ? 0 : time() / 8};
     const MemoryLimit memory{1 + static_cast<double>(random.below(64)) / 4, static_cast<double>(random.below(5)) / 4};
     const Schedule found = zb_search({shape, times, memory});
-    EXPECT_GE(spans_of(found, times, play(found, times)).own, least_own_span(shape, times, memory) - kSame)
+    EXPECT_GE(spans(found, times).own, least_own_span(shape, times, memory) - kSame)
         << shape.ranks << " " << shape.microbatches << " limit " << memory.most << " share " << memory.w_share;
   }
 }
@@ -241,16 +237,6 @@ TEST(OwnSpanBound, FallsWithMemory) {
 TEST(OwnSpanBound, OfOneMicrobatchAtATimeIsTheirWays) {
   EXPECT_NEAR(least_own_span({4, 3, 1}, {1, 1.25, 0.5, 0.125}, {1, 1}), 3 * (4 * 2.25 + 6 * 0.125 + 0.5), kSame);
   EXPECT_NEAR(least_own_span({4, 3, 1}, {1, 1.25, 0.5, 0.125}, {1, 0}), 3 * (4 * 2.25 + 6 * 0.125) + 0.5, kSame);
-}
-
-Spans spans(const Schedule& schedule, const Times& times) {
-  return spans_of(schedule, times, play(schedule, times));
-}
-
-double most_held(const Schedule& schedule, double w_share) {
-  double most = 0;
-  for (const RankCounts& rank : count_ranks(schedule, w_share)) most = std::max(most, rank.peak.until_weight_gradient);
-  return most;
 }
 
 TEST(ZbSearch, StaysLegalAndInMemoryAtAnyTimes) {
@@ -329,14 +315,10 @@ Found found(const Row& row, int multiple) {
   const MemoryLimit memory{static_cast<double>(multiple * row.shape.ranks), w_share_of(row)};
   const Schedule schedule = zb_search({row.shape, row.times_ms, memory});
   EXPECT_NO_THROW(check_or_throw(schedule));
-  double peak = 0;
-  for (const RankCounts& rank : count_ranks(schedule, memory.w_share)) {
-    peak = std::max(peak, rank.peak.until_weight_gradient);
-  }
-  EXPECT_LE(peak, memory.most + 1e-9);
-  const Spans spans = spans_of(schedule, row.times_ms, play(schedule, row.times_ms));
-  const auto bubble = [&](double own) { return (own - spans.work) / own; };
-  return {bubble(spans.own), bubble(least_own_span(row.shape, row.times_ms, memory))};
+  EXPECT_LE(most_held(schedule, memory.w_share), memory.most + 1e-9);
+  const Spans played = spans(schedule, row.times_ms);
+  const auto bubble = [&](double own) { return (own - played.work) / own; };
+  return {bubble(played.own), bubble(least_own_span(row.shape, row.times_ms, memory))};
 }
 
 void print(const Row& row, int multiple, double published, const Found& found) {
@@ -375,8 +357,8 @@ TEST(ZbPublished, NoScheduleOfThatMemoryIsBetter) {
 TEST(ZbPublished, WholeActivationsUntilWAreMoreThanThePaperCounts) {
   const Row& row = kRows[0];
   const Schedule schedule = zb_search({row.shape, row.times_ms, {16, 1}});
-  const Spans spans = spans_of(schedule, row.times_ms, play(schedule, row.times_ms));
-  EXPECT_GT((spans.own - spans.work) / spans.own, 2 * row.zb_2p);
+  const Spans played = spans(schedule, row.times_ms);
+  EXPECT_GT((played.own - played.work) / played.own, 2 * row.zb_2p);
 }
 
 }  // namespace

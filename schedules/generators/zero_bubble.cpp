@@ -19,10 +19,9 @@ namespace {
 std::int32_t written(const PipelineShape& shape) {
   return std::max(shape.microbatches, 2 * shape.ranks - 1);
 }
-void drop_what_is_not_there(Schedule& schedule) {
-  for (auto& list : schedule.of_rank) {
-    std::erase_if(list, [&](const Action& action) { return action.microbatch >= schedule.num_microbatches; });
-  }
+std::vector<Action> without_missing(std::vector<Action> list, const PipelineShape& shape) {
+  std::erase_if(list, [&](const Action& action) { return action.microbatch >= shape.microbatches; });
+  return list;
 }
 
 // Section 2.3.2, figure 3: twice as many warm-up forwards as 1F1B; a weight gradient after each input gradient, except
@@ -93,23 +92,13 @@ class ZbV {
 }  // namespace
 
 Schedule zb_h2(const PipelineShape& shape) {
-  Schedule schedule{.name = {},
-                    .num_microbatches = shape.microbatches,
-                    .stages_per_pipe = shape.ranks,
-                    .rank_of_stage = looped_placement(shape.ranks, 1)};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) schedule.of_rank.push_back(zb_h2_list(shape, rank));
-  drop_what_is_not_there(schedule);
-  return schedule;
+  return schedule_of(shape.ranks, shape.microbatches, shape.ranks, looped_placement(shape.ranks, 1),
+                     [&](std::int32_t rank) { return without_missing(zb_h2_list(shape, rank), shape); });
 }
 
 Schedule zb_v(const PipelineShape& shape) {
-  Schedule schedule{.name = {},
-                    .num_microbatches = shape.microbatches,
-                    .stages_per_pipe = 2 * shape.ranks,
-                    .rank_of_stage = folded_placement(shape.ranks, 2)};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) schedule.of_rank.push_back(ZbV(shape, rank).list());
-  drop_what_is_not_there(schedule);
-  return schedule;
+  return schedule_of(shape.ranks, shape.microbatches, 2 * shape.ranks, folded_placement(shape.ranks, 2),
+                     [&](std::int32_t rank) { return without_missing(ZbV(shape, rank).list(), shape); });
 }
 
 namespace {
@@ -139,7 +128,6 @@ class Reordering {
   explicit Reordering(const Schedule& schedule)
       : s_(schedule),
         most_(most_held(schedule)),
-
         held_(schedule.of_rank.size()),
         ready_(num_products(schedule), kNotYet) {
     for (const auto& list : schedule.of_rank) left_.emplace_back(list.begin(), list.end());
@@ -200,9 +188,8 @@ class Reordering {
     list.erase(list.begin() + static_cast<std::ptrdiff_t>(k));
     held_[r] += change_of(action.op);
     made_.of_rank[r].push_back(action);
-    for (const Product product : {Product::activations, Product::gradient}) {
-      if (gives(action, product)) ready_[product_index(s_, {product, action.stage, action.microbatch})] = slot + 1;
-    }
+    const auto product = product_of(action.op);
+    if (product) ready_[product_index(s_, {*product, action.stage, action.microbatch})] = slot + 1;
   }
 
   const Schedule& s_;
@@ -265,11 +252,7 @@ void place_weight_gradients(std::vector<Placed>& placed) {
 
 Schedule v_schedule(const PipelineShape& shape, const BlockOf& block_of) {
   const std::int32_t p = shape.ranks;
-  Schedule schedule{.name = {},
-                    .num_microbatches = shape.microbatches,
-                    .stages_per_pipe = 2 * p,
-                    .rank_of_stage = folded_placement(p, 2)};
-  for (std::int32_t r = 0; r < p; ++r) {
+  return schedule_of(p, shape.microbatches, 2 * p, folded_placement(p, 2), [&](std::int32_t r) {
     const FirstSlots block = block_of(p, r);
     const std::int32_t back = 2 * p - 1 - r;
     std::vector<Placed> placed;
@@ -280,9 +263,8 @@ Schedule v_schedule(const PipelineShape& shape, const BlockOf& block_of) {
       placed.push_back({block.gradient0 + kPeriod * j, {Op::input_gradient, r, j}});
     }
     place_weight_gradients(placed);
-    schedule.of_rank.push_back(in_order_of_slots(std::move(placed)));
-  }
-  return schedule;
+    return in_order_of_slots(std::move(placed));
+  });
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "core/ranks.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/step.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -136,13 +137,7 @@ TEST(Interpreter, AsksAgainWhereAWorkerCannotBeginYet) {
 std::string failure_of(const Step& step, const Workers& workers, core::Failure expected) {
   InterpreterOptions options;
   options.deadline = std::chrono::milliseconds(100);
-  try {
-    run(step, workers, options);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), expected);
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { run(step, workers, options); }, expected);
 }
 
 // Two ranks wait for each other: past the deadline the error names the tasks and what they wait for.
@@ -179,13 +174,7 @@ TEST(Interpreter, OneFailureEndsAllRanksAndAllTheirThreads) {
   const Workers workers = workers_of<FailingWorker>(step, mail);
   InterpreterOptions options;
   options.thread_of[static_cast<std::size_t>(Lane::receive)] = 1;
-  try {
-    run(step, workers, options);
-    FAIL() << "nothing was thrown";
-  } catch (const core::Error& error) {
-    EXPECT_STREQ(error.what(), "a broken device");
-    EXPECT_EQ(error.failure(), core::Failure::wrong_data);
-  }
+  EXPECT_EQ(core::refusal_of([&] { run(step, workers, options); }, core::Failure::wrong_data), "a broken device");
 }
 
 TEST(Interpreter, TasksButMessagesBeginInTheOrderOfIssueIfAsked) {

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/step.h"
+#include "testing/core/fixtures.h"
 #include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
@@ -99,14 +100,9 @@ TEST(SplitStages, AMissingGroupIsNamed) {
   Step step = lower(make_schedule("1f1b", {2, 2, 1}), std::vector<StageCosts>(2));
   step.groups = {{GroupKind::tensor, {0}, 2}};
   const StageRecipe recipe{.forward = {kernel(Op::forward, 0, 5), reduce(0)}};
-  try {
-    split_stages(step, std::vector<StageRecipe>(2, recipe));
-    FAIL();
-  } catch (const core::Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "the recipe of stage 1 needs a group of kind tensor, and rank 1 is in none; allowed: one group of "
-                 "each kind that is used, a rank");
-  }
+  EXPECT_EQ(core::refusal_of([&] { split_stages(step, std::vector<StageRecipe>(2, recipe)); }),
+            "the recipe of stage 1 needs a group of kind tensor, and rank 1 is in none; allowed: one group of each "
+            "kind that is used, a rank");
   EXPECT_THROW(split_stages(step, std::vector<StageRecipe>(1)), core::Error);
 }
 
@@ -306,12 +302,9 @@ TEST(FillBubbles, NoStepOfAnyScheduleGrows) {
 
 TEST(FillBubbles, AKernelLongerThanAllBubblesIsRefused) {
   const Step step = lowered("1f1b", 2, 4);
-  try {
-    fill_bubbles(step, play_simply(step), items_of(step, {.input_curvature_ps = 1000}, 1));
-    FAIL() << "a kernel of 1000 ps";
-  } catch (const core::Error& error) {
-    EXPECT_NE(std::string(error.what()).find("CURVATURE takes"), std::string::npos) << error.what();
-  }
+  const auto items = items_of(step, {.input_curvature_ps = 1000}, 1);
+  const std::string refusal = core::refusal_of([&] { fill_bubbles(step, play_simply(step), items); });
+  EXPECT_NE(refusal.find("CURVATURE takes"), std::string::npos) << refusal;
 }
 
 }  // namespace

@@ -447,32 +447,9 @@ class StepMaker {
 
   // The k-th collective of a group in a lane is the same at each member.
   void compare_members() const {
-    std::map<std::pair<std::int32_t, Lane>, std::map<std::size_t, std::vector<std::size_t>>> of;  // rank -> tasks
-    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) {
-      const auto& tasks = step_.of_rank[r].tasks;
-      for (std::size_t i = 0; i < tasks.size(); ++i) {
-        if (tasks[i].comm != Comm::none) of[{tasks[i].peer, tasks[i].lane}][r].push_back(i);
-      }
-    }
-    for (const auto& [key, members] : of) {
-      const auto& [first, list] = *members.begin();
-      for (const std::int32_t rank : step_.groups[static_cast<std::size_t>(key.first)].ranks) {
-        const auto r = static_cast<std::size_t>(rank);
-        const auto found = members.find(r);
-        const std::size_t count = found == members.end() ? 0 : found->second.size();
-        for (std::size_t k = 0; k < std::max(count, list.size()); ++k) {
-          const Task* const here = k < count ? &step_.of_rank[r].tasks[found->second[k]] : nullptr;
-          const Task* const there = k < list.size() ? &step_.of_rank[first].tasks[list[k]] : nullptr;
-          if (here != nullptr && there != nullptr && here->comm == there->comm && here->amount == there->amount)
-            continue;
-          const std::size_t at = there != nullptr ? first : r;
-          const std::size_t index = there != nullptr ? list[k] : found->second[k];
-          throw refused(
-              at, *nodes_of_[at][index],
-              fmt::format("rank {} of its group has another collective, or none, in its place ({} of the group)",
-                          there != nullptr ? r : first, k + 1));
-        }
-      }
+    for (const StepProblem& problem : check_collectives(step_, 1)) {
+      const auto r = static_cast<std::size_t>(problem.rank);
+      throw refused(r, *nodes_of_[r][problem.task], problem.what);
     }
   }
 

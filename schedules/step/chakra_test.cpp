@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "schedules/passes/passes.h"
+#include "testing/core/fixtures.h"
 #include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
@@ -83,22 +84,11 @@ Step step_of(const ChakraTrace& trace) {
 }
 
 std::string refusal_of(const ChakraTrace& trace) {
-  try {
-    step_of(trace);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "none";
+  return core::refusal_of([&] { step_of(trace); });
 }
 
 std::string refusal_of_bytes(const std::string& bytes) {
-  try {
-    parse_chakra_file(bytes, "t.0.et");
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "none";
+  return core::refusal_of([&] { parse_chakra_file(bytes, "t.0.et"); });
 }
 
 testing::AssertionResult mentions(const std::string& text, const std::string& part) {
@@ -342,7 +332,7 @@ TEST(Chakra, GroupsOfAllVersions) {
       change(reduce, rank);
       trace.of_rank.push_back({reduce});
     }
-    if (const std::string refusal = refusal_of(trace); refusal != "none") return refusal;
+    if (const std::string refusal = refusal_of(trace); !refusal.empty()) return refusal;
     const Step step = step_of(trace);
     const auto group = static_cast<std::size_t>(step.of_rank[3].tasks[0].peer);
     std::string text;
@@ -377,7 +367,7 @@ TEST(Chakra, RefusesWithFileAndNode) {
     change(first(trace, rank, type));
     return refusal_of(trace);
   };
-  EXPECT_EQ(refusal_of(good), "none");
+  EXPECT_EQ(refusal_of(good), "");
   EXPECT_TRUE(mentions(changed(1, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 9; }),
                        "comm_type 9 (BARRIER) is not read; allowed: "));
   EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_type"] = 10; }),
@@ -385,7 +375,7 @@ TEST(Chakra, RefusesWithFileAndNode) {
   EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers.erase("comm_size"); }),
                        "has no attribute comm_size"));
   EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.numbers["comm_size"] = 8192; }),
-                       "rank 1 of its group has another collective"));
+                       " meets "));
   EXPECT_TRUE(mentions(changed(0, ChakraType::comm_coll, [](ChakraNode& node) { node.texts["pg_name"] = "77"; }),
                        "pg_name \"77\" is described nowhere"));
   EXPECT_TRUE(mentions(changed(0, ChakraType::comm_send, [](ChakraNode& node) { node.numbers["comm_tag"] = 99; }),
@@ -426,7 +416,7 @@ TEST(Chakra, RefusesOtherFormatsAndNewerSchemas) {
   const std::string attribute = "\n\6schema\xea\1" + std::string(1, static_cast<char>(schema.size())) + schema;
   const std::string metadata = "\n" + std::string(1, static_cast<char>(attribute.size())) + attribute;
   EXPECT_EQ(refusal_of_bytes(std::string(1, static_cast<char>(metadata.size())) + metadata + from_hex("0408011804")),
-            "none");
+            "");
   EXPECT_TRUE(mentions(refusal_of_bytes(""), "ends within a message"));
   EXPECT_TRUE(mentions(refusal_of_bytes("{\"traceEvents\": []}"), "allowed: a Chakra execution trace"));
   EXPECT_THROW(parse_chakra_groups("[1]", "g.json"), core::Error);
@@ -461,16 +451,13 @@ TEST(Chakra, SurvivesMutations) {
       if (way == 3) bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
       if (bytes.empty()) break;
     }
-    try {
+    const std::string text = core::refusal_of([&] {
       ChakraTrace trace = good;
       trace.of_rank[0] = parse_chakra_file(bytes, "t.0.et");
       step_of(trace);
-    } catch (const core::Error& error) {
-      ++refused;
-      const std::string text = error.what();
-      ASSERT_EQ(error.failure(), core::Failure::usage) << text;
-      ASSERT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; })) << text;
-    }
+    });
+    if (!text.empty()) ++refused;
+    ASSERT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; })) << text;
   }
   EXPECT_GT(refused, kMutations / 2);
 }

@@ -13,6 +13,7 @@
 #include "schedules/schedule.h"
 
 namespace lockstep::schedules {
+namespace {
 
 // Collects problems, up to a limit.
 class StepProblems {
@@ -39,10 +40,6 @@ void for_tasks(const Step& step, const Visit& visit) {
 
 // Checks that messages have matching senders and receivers and that group members issue matching collectives.
 // All ranks, groups and edges that tasks name have to exist.
-void check_exchange(const Step& step, StepProblems& problems);
-
-namespace {
-
 class ExchangeChecker {
  public:
   ExchangeChecker(const Step& step, StepProblems& problems) : step_(step), problems_(problems) {}
@@ -131,7 +128,9 @@ class ExchangeChecker {
     const auto& tasks = step_.of_rank[r].tasks;
     for (std::uint32_t i = 0; i < tasks.size(); ++i) {
       if (tasks[i].comm == Comm::none) continue;
-      const std::int32_t place = tasks[i].stage < 0 ? -1 : tasks[i].stage % step_.stages_per_pipe;
+      const bool has_place =
+          tasks[i].stage >= 0 && step_.stages_per_pipe > 0;  // a trace of other programs has no pipes
+      const std::int32_t place = has_place ? tasks[i].stage % step_.stages_per_pipe : -1;
       issued[{tasks[i].peer, tasks[i].lane}].push_back({tasks[i].comm, tasks[i].amount, place, tasks[i].part, i});
     }
     return issued;
@@ -163,17 +162,7 @@ class ExchangeChecker {
   StepProblems& problems_;
 };
 
-}  // namespace
-
-void check_exchange(const Step& step, StepProblems& problems) {
-  ExchangeChecker checker(step, problems);
-  checker.check_messages();
-  checker.check_collectives();
-}
-
-namespace {
-
-// ---- Runs a step without times, to see whether it ends.
+// ---- Runs a step without times, to see whether it ends. Its edges, messages and groups have to be correct.
 
 struct RankState {
   std::array<std::vector<std::uint32_t>, kNumLanes> tasks_of = {};  // by lane
@@ -213,17 +202,16 @@ class UntimedRun {
     }
   }
 
-  std::vector<StepProblem> stuck() const {
-    std::vector<StepProblem> all;
+  // The task at which each unfinished lane is blocked.
+  void add_stuck(StepProblems& problems) const {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       for (std::size_t lane = 0; lane < kNumLanes; ++lane) {
         const auto& tasks = ranks_[r].tasks_of[lane];
         if (ranks_[r].next[lane] == tasks.size()) continue;
-        all.push_back({static_cast<std::int32_t>(r), tasks[ranks_[r].next[lane]],
-                       "is blocked in lane " + std::string(name_of(static_cast<Lane>(lane)))});
+        problems.add(r, tasks[ranks_[r].next[lane]],
+                     "is blocked in lane " + std::string(name_of(static_cast<Lane>(lane))));
       }
     }
-    return all;
   }
 
  private:
@@ -271,13 +259,6 @@ class UntimedRun {
       waiting_;  // [group][lane]: members that wait at the group's collective
   std::vector<std::size_t> runnable_;
 };
-
-// The task at which each unfinished lane is blocked. The step's edges, messages and groups have to be correct.
-std::vector<StepProblem> stuck_tasks(const Step& step) {
-  UntimedRun run(step);
-  run.run();
-  return run.stuck();
-}
 
 // ---- Edges, messages and groups.
 
@@ -354,15 +335,23 @@ std::vector<StepProblem> check_step(const Step& step, std::size_t limit) {
   for_tasks(step, [&](std::size_t r, std::uint32_t i, const Task& task) { check_task(step, r, i, task, problems); });
   check_groups(step, problems);
   if (!problems.empty()) return problems.take();  // the remaining checks rely on these
-  check_exchange(step, problems);
+  ExchangeChecker exchanges(step, problems);
+  exchanges.check_messages();
+  exchanges.check_collectives();
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     check_units(step.of_rank[r], r, problems);
     check_activations(step.of_rank[r], r, problems);
   }
   if (!problems.empty()) return problems.take();
-  for (StepProblem& stuck : stuck_tasks(step)) {
-    problems.add(static_cast<std::size_t>(stuck.rank), stuck.task, std::move(stuck.what));
-  }
+  UntimedRun run(step);
+  run.run();
+  run.add_stuck(problems);
+  return problems.take();
+}
+
+std::vector<StepProblem> check_collectives(const Step& step, std::size_t limit) {
+  StepProblems problems(limit);
+  ExchangeChecker(step, problems).check_collectives();
   return problems.take();
 }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "core/error.h"
 #include "schedules/schedule.h"
@@ -29,6 +30,32 @@ std::string_view name_of(Comm comm) {
   return kNames[static_cast<std::size_t>(comm)];
 }
 
+std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const RankStep& rank) {
+  std::map<std::int32_t, std::set<std::int32_t>> microbatches;
+  for (const Task& task : rank.tasks) {
+    if (task.op == Op::forward) microbatches[task.stage].insert(task.microbatch);
+  }
+  return microbatches;
+}
+
+std::vector<HandOver> hand_overs_of(const Step& step, const RankStep& rank) {
+  const auto microbatches = microbatches_of(rank);
+  std::map<std::tuple<std::int32_t, std::int32_t, HandOver>, std::size_t> last;
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+    const Task& task = rank.tasks[i];
+    if (task.lane != Lane::compute || task.microbatch < 0) continue;
+    const bool forward = task.op == Op::forward;
+    if (!forward && task.op != Op::backward && task.op != Op::input_gradient) continue;
+    const std::int32_t next = task.stage + (forward ? 1 : -1);
+    const bool leaves_pipe = next < 0 || next / step.stages_per_pipe != task.stage / step.stages_per_pipe;
+    if (leaves_pipe || !microbatches.contains(next)) continue;
+    last[{task.stage, task.microbatch, forward ? HandOver::activations : HandOver::gradient}] = i;
+  }
+  std::vector<HandOver> hand_overs(rank.tasks.size(), HandOver::none);
+  for (const auto& [key, task] : last) hand_overs[task] = std::get<HandOver>(key);
+  return hand_overs;
+}
+
 GroupTable::GroupTable(const Step& step) : of_rank_(step.of_rank.size()) {
   for (auto& kinds : of_rank_) kinds.fill(-1);
   for (std::size_t g = 0; g < step.groups.size(); ++g) {
@@ -51,20 +78,6 @@ std::int32_t GroupTable::of(std::int32_t rank, GroupKind kind, const std::string
 }
 
 namespace {
-
-constexpr std::uint32_t kNone = UINT32_MAX;
-
-struct Range {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
-// The fused computations of a list that begin at `begin`.
-Range fused_from(const std::vector<Action>& list, std::size_t begin) {
-  std::size_t end = begin + 1;
-  while (list[end - 1].with_next && end < list.size()) ++end;
-  return {begin, end};
-}
 
 std::int64_t duration_of(Op op, const StageCosts& costs) {
   switch (op) {
@@ -92,9 +105,9 @@ std::vector<Action> computations_of(const std::vector<Action>& list) {
 
 // State of a rank's evictions while its list is lowered.
 struct Evictions {
-  std::uint32_t last_computation = kNone;
+  std::uint32_t last_computation = kNoTask;
   std::vector<std::uint32_t> leaving = {};            // EVICTs since the last computation
-  std::uint32_t left = kNone;                         // last EVICT before that computation
+  std::uint32_t left = kNoTask;                       // last EVICT before that computation
   std::map<std::size_t, std::uint32_t> fetched = {};  // by product_index() of the activations
 };
 
@@ -147,7 +160,7 @@ class StepLowering {
 
   RankStep lower_rank(std::size_t rank) {
     RankWriter out;
-    std::uint32_t awaited = kNone;
+    std::uint32_t awaited = kNoTask;
     Evictions evictions;
     hold_for_other(out, rank);
     for (std::size_t begin = 0; begin < lists_[rank].size();) {
@@ -155,14 +168,13 @@ class StepLowering {
         move_kept(out, rank, lists_[rank][begin++], evictions);
         continue;
       }
-      const Range fused = fused_from(lists_[rank], begin);
+      const std::span fused = std::span(lists_[rank]).subspan(begin, end_of_fused(lists_[rank], begin) - begin);
       edges_.clear();
-      if (awaited != kNone) edges_.push_back(awaited);
-      wait_for_moves(fused, rank, evictions);
-      for (std::size_t i = fused.begin; i < fused.end; ++i) receive_for(out, rank, lists_[rank][i]);
+      if (awaited != kNoTask) edges_.push_back(awaited);
+      wait_for_moves(fused, evictions);
+      for (const Action& a : fused) receive_for(out, rank, a);
       std::uint32_t last = 0;
-      for (std::size_t i = fused.begin; i < fused.end; ++i) {
-        const Action& a = lists_[rank][i];
+      for (const Action& a : fused) {
         last = out.add({.op = a.op,
                         .stage = a.stage,
                         .microbatch = a.microbatch,
@@ -170,11 +182,11 @@ class StepLowering {
                        edges_);
         edges_.clear();
       }
-      for (std::size_t i = fused.begin; i < fused.end; ++i) send_from(out, lists_[rank][i], last, awaited);
+      for (const Action& a : fused) send_from(out, a, last, awaited);
       evictions.last_computation = last;
       if (!evictions.leaving.empty()) evictions.left = evictions.leaving.back();
       evictions.leaving.clear();
-      begin = fused.end;
+      begin += fused.size();
     }
     return out.take();
   }
@@ -193,23 +205,22 @@ class StepLowering {
 
   void move_kept(RankWriter& out, std::size_t rank, const Action& action, Evictions& evictions) {
     std::vector<std::uint32_t> after;
-    if (evictions.last_computation != kNone) after.push_back(evictions.last_computation);
+    if (evictions.last_computation != kNoTask) after.push_back(evictions.last_computation);
     const std::int32_t tag = tag_of_eviction(other_of(rank), sent_kept_[rank]++);
     if (action.op == Op::evict) {
       evictions.leaving.push_back(out.add(kept_message(Op::evict, action, rank, tag), after));
       return;
     }
-    if (evictions.left != kNone) after.push_back(evictions.left);
+    if (evictions.left != kNoTask) after.push_back(evictions.left);
     out.add(kept_message(Op::ask, action, rank, tag), after);
     evictions.fetched[product_index(s_, {Product::activations, action.stage, action.microbatch})] =
         out.add(kept_message(Op::fetch, action, rank, tag_of_eviction(rank, received_kept_[rank]++)));
   }
 
   // Adds the edges that evictions and fetches give to computations.
-  void wait_for_moves(const Range& fused, std::size_t rank, const Evictions& evictions) {
-    if (evictions.left != kNone) edges_.push_back(evictions.left);
-    for (std::size_t i = fused.begin; i < fused.end; ++i) {
-      const Action& a = lists_[rank][i];
+  void wait_for_moves(std::span<const Action> fused, const Evictions& evictions) {
+    if (evictions.left != kNoTask) edges_.push_back(evictions.left);
+    for (const Action& a : fused) {
       if (a.op == Op::forward) continue;
       const auto found = evictions.fetched.find(product_index(s_, {Product::activations, a.stage, a.microbatch}));
       if (found != evictions.fetched.end()) edges_.push_back(found->second);

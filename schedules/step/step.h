@@ -9,6 +9,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -128,6 +130,15 @@ struct Step {
   std::int32_t num_stages() const { return static_cast<std::int32_t>(rank_of_stage.size()); }
 };
 
+// For each stage of a rank, the microbatches that pass through it: none in a step without kernels; with two pipes, each
+// has its own.
+std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const RankStep& rank);
+
+// Tensors that the next (or previous) stage of the same rank takes from a kernel without a message.
+enum class HandOver : std::uint8_t { none, activations, gradient };
+// By task of the rank: what the last kernel of a stage and microbatch hands over.
+std::vector<HandOver> hand_overs_of(const Step& step, const RankStep& rank);
+
 // When each task of a step ran: the result of the simulator and the emulated device, and the input of plots.
 
 struct TaskSpan {
@@ -194,6 +205,8 @@ struct StepProblem {
 // a stage; units are gathered and freed alternately; activations are made before they are used; and all lanes of all
 // ranks finish.
 std::vector<StepProblem> check_step(const Step& step, std::size_t limit = 10);
+// Only the part about collectives. All ranks and groups that tasks name have to exist.
+std::vector<StepProblem> check_collectives(const Step& step, std::size_t limit = 10);
 
 // "rank 1, task 7 (0F1): ..."
 std::string text_of(const Step& step, const StepProblem& problem);

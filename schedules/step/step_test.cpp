@@ -165,7 +165,7 @@ TEST(Lower, StepsTakeAsLongAsTheirSchedules) {
   for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
     const std::int64_t unit = 1200 / schedule.chunks() / schedule.slices();          // they divide 1200
     const Times times{1200, 1200, 1200, evicts_activations(schedule) ? 0.0 : 70.0};  // moves of evicted activations
-    const double played = spans_of(schedule, times, play(schedule, times)).makespan;
+    const double played = spans(schedule, times).makespan;
     for (const Schedule& given : {schedule, with_messages(schedule)}) {
       const Step step = lower(given, std::vector<StageCosts>(num_works(schedule), {unit, unit, unit, 8}));
       EXPECT_EQ(end_of(play_simply(step, {.message_ps = std::llround(times.message)})), std::llround(played))

@@ -6,11 +6,14 @@
 #include <functional>
 #include <map>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "schedules/generators/catalogue.h"
 #include "schedules/passes/passes.h"
+#include "schedules/play.h"
 #include "schedules/slices.h"
 #include "schedules/step/step.h"
 
@@ -35,6 +38,23 @@ inline void for_every_schedule(
       }
     }
   }
+}
+
+inline Spans spans(const Schedule& schedule, const Times& times) {
+  return spans_of(schedule, times, play(schedule, times));
+}
+
+// In the fullest rank, until the weight gradients.
+inline double most_held(const Schedule& schedule, double w_share = 1) {
+  double most = 0;
+  for (const RankCounts& rank : count_ranks(schedule, w_share)) most = std::max(most, rank.peak.until_weight_gradient);
+  return most;
+}
+
+// The first problem of a schedule's text; empty: none.
+inline std::string problem_of(std::string_view csv) {
+  const auto problems = check(parse_csv(csv, "s.csv"));
+  return problems.empty() ? "" : problems.front().what;
 }
 
 // For tests: plays a step by the obvious rule, without any cleverness. Links carry any number of messages at once.

@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <tuple>
 
 #include "collectives/transports/paced_link.h"
 #include "core/device_cuda.h"
@@ -20,6 +19,7 @@ namespace {
 
 using schedules::Copied;
 using schedules::GroupKind;
+using schedules::HandOver;
 using schedules::Lane;
 using schedules::Op;
 using schedules::Task;
@@ -27,16 +27,6 @@ using transports::now_ns;
 
 // polling interval of a thread that waits for another thread of its rank
 constexpr auto kNap = std::chrono::microseconds(30);
-
-// For each stage of a rank, the microbatches that pass through it: none in a step without kernels; with two pipes, each
-// has its own.
-std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const schedules::RankStep& rank) {
-  std::map<std::int32_t, std::set<std::int32_t>> microbatches;
-  for (const Task& task : rank.tasks) {
-    if (task.op == Op::forward) microbatches[task.stage].insert(task.microbatch);
-  }
-  return microbatches;
-}
 
 std::vector<std::uint32_t> sends_before(const schedules::RankStep& rank) {
   std::vector<std::uint32_t> before;
@@ -99,30 +89,10 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       evictions_(evictions_of(step, tasks_, model)),
       order_(tasks_, model.lanes(), model.memory()),
       sends_before_(sends_before(tasks_)),
-      microbatches_(microbatches_of(tasks_)),
-      handed_on_(hand_overs_of(step_, tasks_, model)),
+      microbatches_(schedules::microbatches_of(tasks_)),
+      handed_on_(schedules::hand_overs_of(step_, tasks_)),
       names_(names_of(tasks_, model_)),
       spans_(tasks_.tasks.size()) {}
-
-// The last kernel of each stage and microbatch whose result another stage of this rank uses.
-std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::Step& step,
-                                                              const schedules::RankStep& rank, const RankModel& model) {
-  std::vector<HandOver> hand_overs(rank.tasks.size(), HandOver::none);
-  std::map<std::tuple<std::int32_t, std::int32_t, HandOver>, std::uint32_t> last;
-  for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
-    const Task& task = rank.tasks[i];
-    if (task.lane != Lane::compute || task.microbatch < 0) continue;
-    const bool forward = task.op == Op::forward;
-    if (!forward && task.op != Op::backward && task.op != Op::input_gradient) continue;
-    const std::int32_t next = task.stage + (forward ? 1 : -1);
-    const bool is_end =
-        next < 0 || next / step.stages_per_pipe != task.stage / step.stages_per_pipe;  // end of its pipe
-    if (is_end || model.find_stage(next) == nullptr) continue;
-    last[{task.stage, task.microbatch, forward ? HandOver::activations : HandOver::gradient}] = i;
-  }
-  for (const auto& [key, task] : last) hand_overs[task] = std::get<HandOver>(key);
-  return hand_overs;
-}
 
 void TrainWorker::give(std::span<const MicrobatchTokens> microbatches, const UpdateRules& rules) {
   for (RankStage& stage : model_.stages()) {

@@ -78,11 +78,6 @@ class TrainWorker final : public schedules::StageWorker {
     std::int64_t end_ns = 0;
   };
 
-  // Tensors that the next (or previous) stage on the same rank takes from a kernel without a message.
-  enum class HandOver : std::uint8_t { none, activations, gradient };
-  static std::vector<HandOver> hand_overs_of(const schedules::Step& step, const schedules::RankStep& rank,
-                                             const RankModel& model);
-
   bool has_to_wait(std::uint32_t task) const;
   std::vector<parallel::Tensor*> kept(const schedules::Task& task);
   void run(const schedules::Task& task, std::uint32_t index);
@@ -94,7 +89,7 @@ class TrainWorker final : public schedules::StageWorker {
   void send(const schedules::Task& task, std::uint32_t index);
   void receive(const schedules::Task& task, std::uint32_t index);
   bool message_ended(const schedules::Task& task, std::uint32_t index);
-  void hand_over(const schedules::Task& task, HandOver what);
+  void hand_over(const schedules::Task& task, schedules::HandOver what);
   void copy(const kernels::In& from, const kernels::Out& to);
 
   const schedules::Step& step_;
@@ -108,7 +103,7 @@ class TrainWorker final : public schedules::StageWorker {
   const std::vector<std::uint32_t> sends_before_;                // number of sends issued before each task
   std::uint32_t sends_ended_ = 0;                                // in this step
   std::map<std::int32_t, std::set<std::int32_t>> microbatches_;  // by stage
-  const std::vector<HandOver> handed_on_;                        // by task
+  const std::vector<schedules::HandOver> handed_on_;             // by task
   const std::vector<std::string> names_;                         // by task, for profilers
   std::vector<Span> spans_;
   KeepResults keep_results_;
