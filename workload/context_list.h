@@ -1,6 +1,6 @@
 // How context-parallel ranks share the attention of one sequence, as data: which queries each rank weighs against which
 // keys, turn by turn, and what it sends to whom. A pure function of the way, the number of ranks and the mask; the
-// step model, the trainer, the simulator and the checker (context_layer.h) read the same list.
+// step model, the trainer, the simulator and the tests' checker (testing/workload) read the same list.
 //
 // A sequence is cut into equal chunks, of which each rank has one or two. A turn begins with the exchange of operands,
 // has the attention of blocks (a range of queries against a range of keys), and ends with the exchange of results. The

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "testing/workload/context_check.h"
 #include "workload/context_layer.h"
 
 namespace lockstep::workload {

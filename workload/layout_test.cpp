@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "testing/core/fixtures.h"
 #include "workload/rules.h"
 
 namespace lockstep::workload {
@@ -193,12 +193,7 @@ TEST(Groups, OfDataRanksJoinOppositePipes) {
 }
 
 std::string refusal_of(const char* text) {
-  try {
-    parse_layout(text);
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { parse_layout(text); });
 }
 
 TEST(LayoutText, IsReadAndWritten) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "testing/core/fixtures.h"
 #include "workload/model.h"
 
 namespace lockstep::workload {
@@ -92,12 +93,7 @@ TEST(Parameters, OfSharedExpertsAreDeepSeeks) {
 }
 
 std::string refusal_of(const char* text) {
-  try {
-    parse_model(text);
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { parse_model(text); });
 }
 
 TEST(ModelText, TakesNumbersAndChangesOfNames) {

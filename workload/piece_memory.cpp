@@ -16,13 +16,37 @@ using schedules::Op;
 using Kind = OperationKind;
 using T = TensorName;
 
-class PieceTouches : private TouchList {
+// While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the largest
+// elements of the second.
+std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName product) {
+  std::int64_t bytes = 0;
+  for (const Operation& op : layer_operations(model, layout)) {
+    if (op.kind != product.kind) continue;
+    const std::vector<KernelCall>& calls = product.side == Side::forward          ? op.forward
+                                           : product.side == Side::input_gradient ? op.input_gradient
+                                                                                  : op.weight_gradient;
+    for (const KernelCall& call : calls) {
+      const auto* const encode = std::get_if<kernels::Fp8Encode>(&call.arguments);
+      if (encode == nullptr) continue;
+      const auto scales = static_cast<std::int64_t>(sizeof(float)) * encode->blocks();
+      const bool is_second = bytes > 0;
+      bytes += encode->rows * encode->columns + scales + (is_second && !encode->delayed ? scales : 0);
+    }
+  }
+  return bytes;
+}
+
+// The phases of one piece.
+class PieceTouches {
  public:
   PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const ContextMemory* context,
                const schedules::Task& piece)
-      : TouchList(model, layout, piece),
+      : model_(model),
+        layout_(layout),
         place_(place),
         context_(context),
+        piece_(piece),
+        tile_(std::max(tile_of(piece_named(piece.what)), 0)),
         indices_(model, layout.ep, layout.mlp_tiles) {}
 
   std::vector<Phase> phases() {
@@ -38,6 +62,49 @@ class PieceTouches : private TouchList {
   }
 
  private:
+  bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
+  // Rows of which ranks have a share each, or all of them where ranks share rows.
+  T rows(T own, T all) const { return shares_rows() ? all : own; }
+
+  void touch_in(std::int32_t part, T name, bool makes) {
+    const bool is_of_tile = name == T::pre || name == T::act || name == T::d_pre || name == T::d_act;
+    const TensorKey key{piece_.stage, piece_.microbatch, part, name, is_of_tile ? tile_ : 0};
+    phases_.back().touches.push_back(touch_of(model_, layout_, key, makes));
+  }
+  void touch(std::initializer_list<T> used, std::initializer_list<T> made = {}) {
+    for (const T name : used) touch_in(piece_.part, name, false);
+    for (const T name : made) touch_in(piece_.part, name, true);
+  }
+  void make(T name) { touch({}, {name}); }
+  // Tensors of the next part: this one's output.
+  void use_next(T name) { touch_in(piece_.part + 1, name, false); }
+  void make_next(T name) { touch_in(piece_.part + 1, name, true); }
+  void use_next_d() { shares_rows() ? touch({T::d_all}) : use_next(T::d); }
+  void gather_next_d() {
+    use_next(T::d);
+    make(T::d_all);
+  }
+  void leave(T term) {
+    if (!shares_rows()) return use_next(T::x);
+    touch({term});
+    make_next(T::x);
+  }
+  void sum_of_shares(T term, T sum) { shares_rows() ? touch({term}, {sum}) : touch({sum}); }
+  // The term that one more tile adds to a sum over all tiles.
+  void add_tile(T term, T sum, std::int32_t part) {
+    make(term);
+    touch_in(part, sum, false);
+  }
+  // The codes of a product in 8-bit floats, while it runs.
+  void encode(PieceName what) {
+    const std::int64_t bytes = code_bytes(model_, layout_, what);
+    if (bytes == 0) return;
+    const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::codes};
+    phases_.back().touches.push_back({key, true, MemoryKind::buffers, bytes});
+  }
+  void give_up() { phases_.emplace_back(); }  // begins the next phase
+  void commit() { phases_.back().commits = true; }
+
   // Index of the part's first parameter among those of the stage.
   std::size_t first_parameter() const {
     const std::size_t before = place_.embedding ? EmbeddingIndices(model_).count : 0;
@@ -51,17 +118,11 @@ class PieceTouches : private TouchList {
   }
   // Gradients of norms are computed with the input gradient, and wait for a separate W.
   bool is_split() const { return piece_.op == Op::input_gradient || piece_.op == Op::weight_gradient; }
-  void norm_gradients(T held, WeightIndex norm) {
-    if (is_split()) {
-      make(held);
-    } else {
-      add_to(of_part(norm));
-    }
-  }
+  void norm_gradients(T held, WeightIndex norm) { is_split() ? make(held) : add_to(of_part(norm)); }
   void release(T held, WeightIndex norm) {
     give_up();
     add_to(of_part(norm));
-    use(held);
+    touch({held});
   }
   // The first tensors that context-parallel ranks touch come with those touched here.
   void touch_context(PieceName what) {
@@ -69,9 +130,9 @@ class PieceTouches : private TouchList {
     bool is_first = true;
     for (const ContextPhase& phase : context_->phases(what)) {
       if (!std::exchange(is_first, false)) give_up();
-      for (const ContextTouch& touch : phase) {
-        const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::context, touch.tensor};
-        phases_.back().touches.push_back({key, touch.makes, MemoryKind::activations, touch.bytes});
+      for (const ContextTouch& of_rank : phase) {
+        const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::context, of_rank.tensor};
+        phases_.back().touches.push_back({key, of_rank.makes, MemoryKind::activations, of_rank.bytes});
       }
     }
   }
@@ -83,166 +144,113 @@ class PieceTouches : private TouchList {
   // ---- parts
 
   void embedding(PieceName what) {
-    switch (what.kind) {
-      case Kind::embed:
-        use(T::tokens);
-        if (what.side == Side::weight_gradient) {
-          add_to({EmbeddingIndices(model_).words, model_.learned_positions});  // positions follow the words
-          use_next_d();
-          return commit();
-        }
-        return shares_rows() ? make(T::term1) : make_next(T::x);
-      default:
-        LOCKSTEP_CHECK(what.kind == Kind::leave_embedding, "a piece of the embedding");
-        if (what.side != Side::forward) return gather_next_d();
-        return leave(T::term1);
+    if (what.kind != Kind::embed) {
+      LOCKSTEP_CHECK(what.kind == Kind::leave_embedding, "a piece of the embedding");
+      return what.side == Side::forward ? leave(T::term1) : gather_next_d();
     }
+    touch({T::tokens});
+    if (what.side == Side::forward) return shares_rows() ? make(T::term1) : make_next(T::x);
+    add_to({EmbeddingIndices(model_).words, model_.learned_positions});  // positions follow the words
+    use_next_d();
+    commit();
   }
 
-  // Touches the tensors of a mixture's piece; returns whether it was one.
-  bool mixture(PieceName what) {
-    if (model_.experts == 0) return false;
-    switch (what.side) {
-      case Side::forward:
-        return mixture_forward(what.kind);
-      case Side::input_gradient:
-        return mixture_input_gradient(what.kind);
-      default:
-        return mixture_weight_gradient(what.kind);
-    }
+  // ---- mixtures of experts
+
+  bool is_of_mixture(Kind kind) const {
+    return model_.experts > 0 &&
+           (kind == Kind::up || kind == Kind::down || (kind >= Kind::router && kind <= Kind::shared_experts) ||
+            (kind >= Kind::combine && kind <= Kind::unpermute));
+  }
+  void mixture(PieceName what) {
+    // Exchanges in two hops, which the trainer does not run, take memory as in one.
+    if (what.kind == Kind::dispatch_over_groups || what.kind == Kind::combine_over_groups) return;
+    if (what.side == Side::forward) return mixture_forward(what.kind);
+    what.side == Side::input_gradient ? mixture_input_gradient(what.kind) : mixture_weight_gradient(what.kind);
   }
   bool alone() const { return layout_.ep == 1; }  // all experts are on this rank
-  bool mixture_forward(Kind kind) {
+  void mixture_forward(Kind kind) {
     switch (kind) {
       case Kind::router:
-        use(T::n2);
-        for (const T name : {T::router_logits, T::choices, T::gates, T::counts, T::slots, T::copies}) make(name);
-        return true;
+        return touch({T::n2}, {T::router_logits, T::choices, T::gates, T::counts, T::slots, T::copies});
       case Kind::permute:
-        use_all({T::n2, T::copies});
-        make(alone() ? T::here : T::sent);
-        return true;
+        return touch({T::n2, T::copies}, {alone() ? T::here : T::sent});
       case Kind::shared_experts:
-        use(T::n2);
-        for (const T name : {T::shared_pre, T::shared_act, T::shared}) make(name);
-        return true;
-      case Kind::dispatch_over_groups:  // in two hops, which the trainer does not run: memory as with one
-      case Kind::combine_over_groups:
-        return true;
+        return touch({T::n2}, {T::shared_pre, T::shared_act, T::shared});
       case Kind::dispatch:
-        use_all({T::sent, T::counts});
-        make(T::here);
-        if (model_.capacity_factor == 0) make(T::all_counts);
-        return true;
+        touch({T::sent, T::counts}, {T::here});
+        return model_.capacity_factor == 0 ? make(T::all_counts) : void();
       case Kind::up:
-        use(T::here);
-        make(T::pre);
-        if (!has_activation(model_, layout_)) make(T::act);
-        return true;
+        touch({T::here}, {T::pre});
+        return has_activation(model_, layout_) ? void() : make(T::act);
       case Kind::down:
-        use(T::act);
-        make(alone() ? T::back : T::out);
-        return true;
+        return touch({T::act}, {alone() ? T::back : T::out});
       case Kind::combine:
-        use(T::out);
-        make(T::back);
-        return true;
-      case Kind::unpermute:
-        use_all({T::back, T::slots, T::gates});
-        make_next(T::x);
-        if (model_.shared_hidden > 0) use(T::shared);
-        return true;
+        return touch({T::out}, {T::back});
       default:
-        return false;
+        LOCKSTEP_CHECK(kind == Kind::unpermute, "a forward piece of a mixture");
+        touch({T::back, T::slots, T::gates});
+        make_next(T::x);
+        if (model_.shared_hidden > 0) touch({T::shared});
     }
   }
 
-  bool mixture_input_gradient(Kind kind) {
+  void mixture_input_gradient(Kind kind) {
     switch (kind) {
       case Kind::unpermute:
         use_next(T::d);
-        use_all({T::back, T::slots, T::copies, T::gates});
-        make(alone() ? T::d_out : T::d_back);
-        make(T::d_gates);
-        return true;
+        return touch({T::back, T::slots, T::copies, T::gates}, {alone() ? T::d_out : T::d_back, T::d_gates});
       case Kind::combine:
-        use(T::d_back);
-        make(T::d_out);
-        return true;
+        return touch({T::d_back}, {T::d_out});
       case Kind::down:
-        use(T::d_out);
-        if (has_activation(model_, layout_)) {
-          make(T::d_act);
-        } else {
-          use(T::pre);
-          make(T::d_pre);
-        }
-        return true;
+        return has_activation(model_, layout_) ? touch({T::d_out}, {T::d_act}) : touch({T::d_out, T::pre}, {T::d_pre});
       case Kind::up:
-        use(d_pre());
-        make(alone() ? T::d_sent : T::d_here);
-        return true;
+        return touch({d_pre()}, {alone() ? T::d_sent : T::d_here});
       case Kind::shared_experts:
         use_next(T::d);
-        use(T::shared_pre);
+        touch({T::shared_pre});
         if (has_activation(model_, layout_)) make(T::d_shared_act);
         if (!model_.gated) make(T::d_shared_pre);
         give_up();
-        use(d_shared_pre());
-        make(T::d_shared);
-        return true;
-      case Kind::dispatch_over_groups:
-      case Kind::combine_over_groups:
-        return true;
+        return touch({d_shared_pre()}, {T::d_shared});
       case Kind::dispatch:
-        use(T::d_here);
-        make(T::d_sent);
-        return true;
+        return touch({T::d_here}, {T::d_sent});
       case Kind::permute:
-        use_all({T::d_sent, T::slots});
-        make(T::dh);
-        if (model_.shared_hidden > 0) use(T::d_shared);
-        return true;
-      case Kind::router:
-        use_all({T::router_logits, T::choices, T::counts, T::d_gates, T::dh});
-        make(T::d_router_logits);
-        make(T::d_router);
-        return true;
+        touch({T::d_sent, T::slots}, {T::dh});
+        return model_.shared_hidden > 0 ? touch({T::d_shared}) : void();
       default:
-        return false;
+        LOCKSTEP_CHECK(kind == Kind::router, "a backward piece of a mixture");
+        touch({T::router_logits, T::choices, T::counts, T::d_gates, T::dh}, {T::d_router_logits, T::d_router});
     }
   }
 
-  bool mixture_weight_gradient(Kind kind) {
+  void mixture_weight_gradient(Kind kind) {
     const auto add_to_all = [&](const std::vector<WeightIndex>& experts) {
       for (const WeightIndex& expert : experts) add_to(of_part(expert));
     };
     switch (kind) {
       case Kind::down:
         add_to_all(indices_.experts_down);
-        use_all({T::act, T::d_out});
-        return true;
+        return touch({T::act, T::d_out});
       case Kind::up:
         add_to_all(indices_.experts_up);
-        use_all({T::here, d_pre()});
-        return true;
+        return touch({T::here, d_pre()});
       case Kind::shared_experts:
         add_to(of_part(indices_.down));
         add_to(of_part(indices_.up));
         use_next(T::d);
-        use_all({T::shared_act, T::n2, d_shared_pre()});
-        return true;
-      case Kind::router:
-        add_to(of_part(indices_.router));
-        use_all({T::n2, T::d_router_logits});
-        return true;
+        return touch({T::shared_act, T::n2, d_shared_pre()});
       default:
-        return false;
+        LOCKSTEP_CHECK(kind == Kind::router, "a weight gradient of a mixture");
+        add_to(of_part(indices_.router));
+        touch({T::n2, T::d_router_logits});
     }
   }
 
+  // ---- layers
+
   void layer(PieceName what) {
-    if (mixture(what)) return;
+    if (is_of_mixture(what.kind)) return mixture(what);
     if (layout_.fp8 != Fp8::none && what.side != Side::regather) encode(what);
     touch_context(what);
     switch (what.side) {
@@ -253,25 +261,22 @@ class PieceTouches : private TouchList {
       case Side::weight_gradient:
         return weight_gradient(what.kind);
       case Side::regather:
-        return what.kind == Kind::qkv ? regather(T::n1, T::n1_all) : regather(T::n2, T::n2_all);
+        return what.kind == Kind::qkv ? touch({T::n1}, {T::n1_all}) : touch({T::n2}, {T::n2_all});
     }
   }
   void forward(Kind kind) {
     switch (kind) {
       case Kind::attention_norm:
-        use(T::x);
-        make(T::n1);
-        return make(T::norm1);
+        return touch({T::x}, {T::n1, T::norm1});
       case Kind::enter_attention:
-        return regather(T::n1, T::n1_all);
+        return touch({T::n1}, {T::n1_all});
       case Kind::keep_input:
-        return regather(T::x, T::x_part);
+        return touch({T::x}, {T::x_part});
       case Kind::qkv:
-        use_rows(T::n1, T::n1_all);
-        return make(T::qkv);
+        return touch({rows(T::n1, T::n1_all)}, {T::qkv});
       case Kind::rotary:
       case Kind::split_heads:
-        return use(T::qkv);
+        return touch({T::qkv});
       case Kind::exchange_context:
       case Kind::merge_context:
       case Kind::scores:
@@ -279,39 +284,31 @@ class PieceTouches : private TouchList {
         return;
       case Kind::core:
         if (context_ != nullptr) return;
-        use(T::qkv);
-        make(T::o);
-        make(T::lse);
+        touch({T::qkv}, {T::o, T::lse});
         return attend_to_earlier();
       case Kind::projection:
-        if (context_ == nullptr) use(T::o);
-        return make(shares_rows() ? T::term1 : T::sum1);
+        if (context_ == nullptr) touch({T::o});
+        return make(rows(T::sum1, T::term1));
       case Kind::leave_attention:
         return sum_of_shares(T::term1, T::sum1);
       case Kind::mlp_norm:
-        use(T::x);
-        use(T::sum1);
-        make(T::h);
-        make(T::n2);
-        return make(T::norm2);
+        return touch({T::x, T::sum1}, {T::h, T::n2, T::norm2});
       case Kind::enter_mlp:
-        return regather(T::n2, T::n2_all);
+        return touch({T::n2}, {T::n2_all});
       case Kind::up:
-        use_rows(T::n2, T::n2_all);
-        make(T::pre);
+        touch({rows(T::n2, T::n2_all)}, {T::pre});
         return has_activation(model_, layout_) ? void() : make(T::act);
       case Kind::activation:
-        use(T::pre);
-        return make(T::act);
+        return touch({T::pre}, {T::act});
       case Kind::down:
-        use(T::act);
+        touch({T::act});
         if (tile_ > 0) return add_tile(T::term2, T::x, piece_.part + 1);
         return shares_rows() ? make(T::term2) : make_next(T::x);
       case Kind::leave_mlp:
         return leave(T::term2);
       default:
         LOCKSTEP_CHECK(kind == Kind::mlp_residual, "a forward piece of a layer");
-        use(T::h);
+        touch({T::h});
         return use_next(T::x);
     }
   }
@@ -322,9 +319,7 @@ class PieceTouches : private TouchList {
   void attend_to_earlier() {
     if (slice() == 0) return;
     give_up();
-    use(T::lse);
-    make(T::o_part);
-    make(T::lse_part);
+    touch({T::lse}, {T::o_part, T::lse_part});
   }
   void core_gradient_of_slice() {
     const bool is_first_to_add = slice() + 1 == layout_.slices;
@@ -334,7 +329,7 @@ class PieceTouches : private TouchList {
       make(T::d_qkv_part);
       touch_earlier(earlier, is_first_to_add ? T::d_qkv : T::d_keys_part);
     }
-    for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
+    touch({T::d_o, T::qkv, T::o, T::lse});
   }
   // Makes a tensor of an earlier slice.
   void touch_earlier(std::int32_t earlier, T name) {
@@ -346,41 +341,36 @@ class PieceTouches : private TouchList {
     phases_.back().touches.push_back(made);
   }
 
+  // ---- backward
+
   void input_gradient(Kind kind) {
     switch (kind) {
       case Kind::keep_input:
-        return regather(T::x_part, T::x);
+        return touch({T::x_part}, {T::x});
       case Kind::leave_mlp:
         return gather_next_d();
       case Kind::down:
         use_next_d();
-        if (has_activation(model_, layout_)) return make(T::d_act);
-        use(T::pre);
-        return make(T::d_pre);
+        return has_activation(model_, layout_) ? make(T::d_act) : touch({T::pre}, {T::d_pre});
       case Kind::activation:
-        use(T::pre);
-        use(T::d_act);
+        touch({T::pre, T::d_act});
         return model_.gated ? void() : make(T::d_pre);
       case Kind::up:
-        use(d_pre());
+        touch({d_pre()});
         if (tile_ + 1 < layout_.mlp_tiles) return add_tile(T::d_term2, T::dh, piece_.part);
-        return make(shares_rows() ? T::d_term2 : T::dh);
+        return make(rows(T::dh, T::d_term2));
       case Kind::enter_mlp:
         return sum_of_shares(T::d_term2, T::dh);
       case Kind::mlp_norm:
-        use(T::h);
-        use(T::norm2);
+        touch({T::h, T::norm2, T::dh});
         use_next(T::d);
-        use(T::dh);
         return norm_gradients(T::held2, indices_.norm2);
       case Kind::leave_attention:
-        return regather(T::dh, T::dh_all);
+        return touch({T::dh}, {T::dh_all});
       case Kind::projection:
-        use_rows(T::dh, T::dh_all);
-        return make(T::d_o);
+        return touch({rows(T::dh, T::dh_all)}, {T::d_o});
       case Kind::split_heads:
-        use(T::d_o);
-        return make(T::d_qkv);
+        return touch({T::d_o}, {T::d_qkv});
       case Kind::exchange_context:
       case Kind::merge_context:
       case Kind::scores:
@@ -389,18 +379,16 @@ class PieceTouches : private TouchList {
       case Kind::core:
         if (context_ != nullptr) return;
         if (layout_.slices > 1) return core_gradient_of_slice();
-        for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
-        return make(T::d_qkv);
+        return touch({T::d_o, T::qkv, T::o, T::lse}, {T::d_qkv});
       case Kind::rotary:
-        return use(T::d_qkv);
+        return touch({T::d_qkv});
       case Kind::qkv:
-        use(T::d_qkv);
-        return make(shares_rows() ? T::d_term1 : T::d);
+        return touch({T::d_qkv}, {rows(T::d, T::d_term1)});
       case Kind::enter_attention:
         return sum_of_shares(T::d_term1, T::d);
       default:
         LOCKSTEP_CHECK(kind == Kind::attention_norm, "a backward piece of a layer");
-        for (const T name : {T::x, T::norm1, T::dh, T::d}) use(name);
+        touch({T::x, T::norm1, T::dh, T::d});
         norm_gradients(T::held1, indices_.norm1);
         if (!is_split()) commit();
     }
@@ -410,20 +398,18 @@ class PieceTouches : private TouchList {
     switch (kind) {
       case Kind::down:
         add_to(of_part(indices_.tiles_down[static_cast<std::size_t>(tile_)]));
-        use(T::act);
+        touch({T::act});
         return use_next_d();
       case Kind::up:
         add_to(of_part(indices_.tiles_up[static_cast<std::size_t>(tile_)]));
-        use_rows(T::n2, T::n2_all);
-        return use(d_pre());
+        return touch({rows(T::n2, T::n2_all), d_pre()});
       case Kind::projection:
         add_to(of_part(indices_.projection));
-        if (context_ == nullptr) use(T::o);
-        return use_rows(T::dh, T::dh_all);
+        if (context_ == nullptr) touch({T::o});
+        return touch({rows(T::dh, T::dh_all)});
       default:
         LOCKSTEP_CHECK(kind == Kind::qkv, "a weight gradient of a layer");
-        use_rows(T::n1, T::n1_all);
-        use(T::d_qkv);
+        touch({rows(T::n1, T::n1_all), T::d_qkv});
         add_to(of_part(indices_.qkv));
         if (!is_split()) return;
         release(T::held1, indices_.norm1);
@@ -433,52 +419,52 @@ class PieceTouches : private TouchList {
   }
 
   void head(PieceName what) {
-    const bool weight = what.side == Side::weight_gradient;
     switch (what.kind) {
       case Kind::head_norm:
-        use(T::x);
-        if (what.side == Side::forward) {
-          make(T::n1);
-          return make(T::norm1);
-        }
-        use(T::norm1);
-        use(T::d);
+        if (what.side == Side::forward) return touch({T::x}, {T::n1, T::norm1});
+        touch({T::x, T::norm1, T::d});
         norm_gradients(T::held1, HeadIndices(model_).norm);
-        if (!is_split()) commit();
-        return;
+        return is_split() ? void() : commit();
       case Kind::enter_head:
-        return what.side == Side::forward ? regather(T::n1, T::n1_all) : sum_of_shares(T::d_term1, T::d);
+        return what.side == Side::forward ? touch({T::n1}, {T::n1_all}) : sum_of_shares(T::d_term1, T::d);
       case Kind::logits:
-        if (what.side == Side::regather) return regather(T::n1, T::n1_all);
-        if (what.side == Side::forward) return logits();
-        use(T::logits);
-        if (!weight) return make(shares_rows() ? T::d_term1 : T::d);
-        phases_.back().gradients.push_back(head_words_of(model_, place_, first_parameter()));
-        use_rows(T::n1, T::n1_all);
-        if (!is_split()) return;
-        release(T::held1, HeadIndices(model_).norm);
-        return commit();
+        return logits(what.side);
       case Kind::exchange_stats:
-        return regather(T::stats, T::all_stats);
+        return touch({T::stats}, {T::all_stats});
       default:
         LOCKSTEP_CHECK(what.kind == Kind::loss, "a piece of the head");
-        use(T::targets);
-        use(T::logits);
-        if (layout_.tp > 1) use(T::all_stats);
-        make(T::losses);
+        touch({T::targets, T::logits}, {T::losses});
+        if (layout_.tp > 1) touch({T::all_stats});
     }
   }
-  void logits() {
-    use_rows(T::n1, T::n1_all);
-    make(T::logits);
-    if (layout_.tp == 1) return;
-    give_up();
-    make(T::stats);
+  void logits(Side side) {
+    switch (side) {
+      case Side::forward:
+        touch({rows(T::n1, T::n1_all)}, {T::logits});
+        if (layout_.tp == 1) return;
+        give_up();
+        return make(T::stats);
+      case Side::regather:
+        return touch({T::n1}, {T::n1_all});
+      case Side::input_gradient:
+        return touch({T::logits}, {rows(T::d, T::d_term1)});
+      case Side::weight_gradient:
+        touch({T::logits, rows(T::n1, T::n1_all)});
+        phases_.back().gradients.push_back(head_words_of(model_, place_, first_parameter()));
+        if (!is_split()) return;
+        release(T::held1, HeadIndices(model_).norm);
+        commit();
+    }
   }
 
+  const Model& model_;
+  const Layout& layout_;
   const StageSlice& place_;
   const ContextMemory* context_;
+  const schedules::Task& piece_;
+  std::int32_t tile_;  // tile of an MLP; 0 for other pieces
   LayerIndices indices_;
+  std::vector<Phase> phases_{1};
 };
 
 }  // namespace

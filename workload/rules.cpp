@@ -28,13 +28,6 @@ std::string divisors_of(std::int64_t value) {
   return found;
 }
 
-// "tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"
-std::string must_divide(const char* what, std::int64_t value, const char* of, std::int64_t total) {
-  if (total % value == 0) return "";
-  return std::string(what) + " is " + number(value) + ", and " + of + " is " + number(total) +
-         "; allowed: " + divisors_of(total);
-}
-
 std::string first_of(std::initializer_list<std::string> answers) {
   for (const std::string& answer : answers) {
     if (!answer.empty()) return answer;
@@ -329,8 +322,23 @@ std::string lacks(bool needed, const std::string& what, const std::string& allow
   return needed ? "mini_train does not have " + what + "; allowed: " + allowed : "";
 }
 
-std::string lacks_for_experts(bool needed, const Model& model, const std::string& what, const std::string& allowed) {
-  return lacks(model.experts > 0 && needed, what, allowed);
+std::string lacks_for_experts(const Model& model, const Layout& layout) {
+  constexpr std::int64_t kMostExperts = kernels::RouterShape::kMostExperts;
+  constexpr std::int64_t kMostChoices = kernels::RouterShape::kMostChoices;
+  if (model.experts == 0) return "";
+  return first_of(
+      {lacks(model.experts > kMostExperts, number(model.experts) + " experts", "at most " + number(kMostExperts)),
+       lacks(model.experts_per_token > kMostChoices, number(model.experts_per_token) + " experts per token",
+             "at most " + number(kMostChoices)),
+       lacks(model.sigmoid_router && (model.balance_loss > 0 || model.z_loss > 0), "losses of a sigmoid router",
+             "balance_loss=0,z_loss=0, or router=softmax"),
+       lacks(layout.fp8 != Fp8::none, "experts with 8-bit floats", "fp8=none"),
+       lacks(layout.skew > 1, "a stated skew of the router", "skew=1"),
+       lacks(layout.dispatch_tokens, "tokens sent once to a rank with several of their experts", "dispatch=copies"),
+       lacks(layout.tp > 1, "experts on tensor-parallel ranks", "tp=1"),
+       lacks(layout.shard_ranks > 0, "experts whose shards have replicas", "shard_ranks=0"),
+       // Losses that balance experts are means over a microbatch.
+       lacks(layout.slices > 1, "experts with slices of tokens", "slices=1")});
 }
 
 // Activations kept by context-parallel attention and by mixtures can neither be offloaded nor evicted.
@@ -347,10 +355,6 @@ std::string lacks_moves(const Model& model, const Layout& layout) {
                moves + " of activations of " + (model.experts > 0 ? "experts" : "context-parallel ranks") +
                    " that are not recomputed",
                "recompute=full, or activations on the device");
-}
-
-bool keeps_scores_of_ranks(const Layout& layout) {
-  return layout.cp > 1 && layout.cp_way == ContextWay::colossal;
 }
 
 // Limits of schedules that train on old weights.
@@ -372,118 +376,54 @@ std::string lacks_old_weights(const Model& model, const Layout& layout) {
                    with(sums && layout.compute == core::DType::f16, "dtype=f16", "dtype=f32 bf16")});
 }
 
-enum class Concern : std::uint8_t {
-  step,      // the layout fits the model: for everything that builds a step
-  training,  // the trainer has what the step needs; the simulator may have more
-};
-
-struct LayoutRule {
-  Concern concern;
-  // "tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"; empty if the rule is kept. May rely on the rules before it.
-  std::string (*why)(const Model& model, const Layout& layout);
-};
-
-constexpr auto kStep = Concern::step;
-constexpr auto kTraining = Concern::training;
-constexpr std::int64_t kMostExperts = kernels::RouterShape::kMostExperts;
-constexpr std::int64_t kMostChoices = kernels::RouterShape::kMostChoices;
-
-constexpr std::array kRules{
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout&) {
-                 return lacks(m.experts > kMostExperts, number(m.experts) + " experts",
-                              "at most " + number(kMostExperts));
-               }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout&) {
-                 return lacks_for_experts(m.experts_per_token > kMostChoices, m,
-                                          number(m.experts_per_token) + " experts per token",
-                                          "at most " + number(kMostChoices));
-               }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout&) {
-                 return lacks_for_experts(m.sigmoid_router && (m.balance_loss > 0 || m.z_loss > 0), m,
-                                          "losses of a sigmoid router", "balance_loss=0,z_loss=0, or router=softmax");
-               }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout& l) {
-                 return lacks_for_experts(l.fp8 != Fp8::none, m, "experts with 8-bit floats", "fp8=none");
-               }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout& l) {
-                 return lacks_for_experts(l.skew > 1, m, "a stated skew of the router", "skew=1");
-               }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout& l) {
-                 return lacks_for_experts(l.dispatch_tokens, m,
-                                          "tokens sent once to a rank with several of their experts",
-                                          "dispatch=copies");
-               }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout& l) {
-                 return lacks_for_experts(l.tp > 1, m, "experts on tensor-parallel ranks", "tp=1");
-               }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout& l) {
-                 return lacks_for_experts(l.shard_ranks > 0, m, "experts whose shards have replicas", "shard_ranks=0");
-               }},
-    LayoutRule{kTraining, lacks_moves},
-    LayoutRule{kTraining,
-               [](const Model&, const Layout& l) {
-                 return lacks(l.has_grid(), "tensor-parallel ranks in two or three dimensions", "tp_grid=none");
-               }},
-    LayoutRule{
-        kTraining,
-        [](const Model& m, const Layout&) {
-          return lacks(
-              m.dropout, m.name,
-              "models without dropout, such as nano, gpt2-124m, llama-nano or hidden=256,layers=4,heads=4,dropout=no");
-        }},
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout& l) {
-                 return lacks(keeps_scores_of_ranks(l) && m.kv_heads < m.heads,
-                              "cp_way=colossal with fewer heads of keys than of queries",
-                              "cp_way=ring zigzag allgather ulysses lightseq");
-               }},
-    LayoutRule{kTraining,
-               [](const Model&, const Layout& l) {
-                 return lacks(!l.flash && !keeps_scores_of_ranks(l), "attention that keeps its scores",
-                              "flash=yes, or cp_way=colossal");
-               }},
-    // Losses that balance experts are means over a microbatch.
-    LayoutRule{kTraining,
-               [](const Model& m, const Layout& l) {
-                 return lacks_for_experts(l.slices > 1, m, "experts with slices of tokens", "slices=1");
-               }},
-    LayoutRule{
-        kTraining,
-        [](const Model&, const Layout& l) { return lacks(l.scatter_gather, "scatter_gather", "scatter_gather=no"); }},
-    LayoutRule{kTraining, lacks_old_weights}, LayoutRule{kStep, tensor_conflict}, LayoutRule{kStep, sequence_conflict},
-    LayoutRule{kStep, expert_conflict},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return shard_conflict(l); }},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return secondary_conflict(l); }},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return near_conflict(l); }},
-    LayoutRule{kStep, partition_conflict}, LayoutRule{kStep, tile_conflict},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return gather_conflict(l); }},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return gradient_conflict(l); }},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return compression_conflict(l); }},
-    LayoutRule{kStep, fp8_conflict}, LayoutRule{kStep, offload_conflict},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return schedule_conflict(l); }},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return order_conflict(l); }},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return update_conflict(l); }},
-    LayoutRule{kStep, slice_conflict},
-    LayoutRule{kStep, [](const Model&, const Layout& l) { return evicting_conflict(l); }},
-    LayoutRule{kStep, split_conflict}};
-
-std::string first_broken(Concern concern, const Model& model, const Layout& layout) {
-  for (const LayoutRule& rule : kRules) {
-    if (rule.concern != concern) continue;
-    if (std::string why = rule.why(model, layout); !why.empty()) return why;
-  }
-  return "";
+// Names what the trainer lacks that the step needs; the simulator may have more.
+std::string lacks_of_trainer(const Model& model, const Layout& layout) {
+  const bool keeps_scores = layout.cp > 1 && layout.cp_way == ContextWay::colossal;
+  return first_of(
+      {lacks_for_experts(model, layout), lacks_moves(model, layout),
+       lacks(layout.has_grid(), "tensor-parallel ranks in two or three dimensions", "tp_grid=none"),
+       lacks(model.dropout, model.name,
+             "models without dropout, such as nano, gpt2-124m, llama-nano or hidden=256,layers=4,heads=4,dropout=no"),
+       lacks(keeps_scores && model.kv_heads < model.heads, "cp_way=colossal with fewer heads of keys than of queries",
+             "cp_way=ring zigzag allgather ulysses lightseq"),
+       lacks(!layout.flash && !keeps_scores, "attention that keeps its scores", "flash=yes, or cp_way=colossal"),
+       lacks(layout.scatter_gather, "scatter_gather", "scatter_gather=no"), lacks_old_weights(model, layout)});
 }
 
+// A rule on the layout alone.
+template <auto rule>
+std::string of_layout(const Model& /*model*/, const Layout& layout) {
+  return rule(layout);
+}
+
+// Why a layout does not fit a model: for all that build a step. Each may rely on the rules before it.
+using LayoutRule = std::string (*)(const Model& model, const Layout& layout);
+constexpr std::array<LayoutRule, 19> kRules{tensor_conflict,
+                                            sequence_conflict,
+                                            expert_conflict,
+                                            of_layout<shard_conflict>,
+                                            of_layout<secondary_conflict>,
+                                            of_layout<near_conflict>,
+                                            partition_conflict,
+                                            tile_conflict,
+                                            of_layout<gather_conflict>,
+                                            of_layout<gradient_conflict>,
+                                            of_layout<compression_conflict>,
+                                            fp8_conflict,
+                                            offload_conflict,
+                                            of_layout<schedule_conflict>,
+                                            of_layout<order_conflict>,
+                                            of_layout<update_conflict>,
+                                            slice_conflict,
+                                            of_layout<evicting_conflict>,
+                                            split_conflict};
+
 }  // namespace
+
+std::string must_divide(const std::string& what, std::int64_t value, const std::string& of, std::int64_t total) {
+  if (total % value == 0) return "";
+  return what + " is " + number(value) + ", and " + of + " is " + number(total) + "; allowed: " + divisors_of(total);
+}
 
 std::string untrainable(const schedules::CatalogueEntry& entry, const schedules::Schedule& schedule) {
   if (entry.takes_slices && schedule.slices() == 1) {
@@ -498,11 +438,14 @@ std::string untrainable(const schedules::CatalogueEntry& entry, const schedules:
 }
 
 std::string why_invalid(const Model& model, const Layout& layout) {
-  return first_broken(Concern::step, model, layout);
+  for (const LayoutRule rule : kRules) {
+    if (std::string why = rule(model, layout); !why.empty()) return why;
+  }
+  return "";
 }
 
 std::string why_not_trained(const Model& model, const Layout& layout) {
-  if (std::string why = first_broken(Concern::training, model, layout); !why.empty()) return why;
+  if (std::string why = lacks_of_trainer(model, layout); !why.empty()) return why;
   std::string why = why_invalid(model, layout);
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   if (why.empty() && !layout.own_schedule && (entry.takes_slices || entry.evicts)) {

@@ -147,26 +147,6 @@ MemoryKind kind_of(T name) {
   }
 }
 
-// While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the largest
-// elements of the second.
-std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName product) {
-  std::int64_t bytes = 0;
-  for (const Operation& op : layer_operations(model, layout)) {
-    if (op.kind != product.kind) continue;
-    const std::vector<KernelCall>& calls = product.side == Side::forward          ? op.forward
-                                           : product.side == Side::input_gradient ? op.input_gradient
-                                                                                  : op.weight_gradient;
-    for (const KernelCall& call : calls) {
-      const auto* const encode = std::get_if<kernels::Fp8Encode>(&call.arguments);
-      if (encode == nullptr) continue;
-      const auto scales = static_cast<std::int64_t>(sizeof(float)) * encode->blocks();
-      const bool is_second = bytes > 0;
-      bytes += encode->rows * encode->columns + scales + (is_second && !encode->delayed ? scales : 0);
-    }
-  }
-  return bytes;
-}
-
 // ---- activations that are offloaded
 
 using PartKey = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // stage, microbatch, part
@@ -272,57 +252,6 @@ std::vector<Model> models_of_slices(const Model& model, const Layout& layout) {
 Layout with_slice_tokens(const Model& model, Layout layout) {
   layout.slice_tokens = tokens_of_slices(model, layout);
   return layout;
-}
-
-TouchList::TouchList(const Model& model, const Layout& layout, const schedules::Task& piece)
-    : model_(model), layout_(layout), piece_(piece), tile_(std::max(tile_of(piece_named(piece.what)), 0)) {}
-
-void TouchList::touch(T name, bool makes, std::int32_t part) {
-  const bool is_of_tile = name == T::pre || name == T::act || name == T::d_pre || name == T::d_act;
-  const TensorKey key{piece_.stage, piece_.microbatch, part, name, is_of_tile ? tile_ : 0};
-  phases_.back().touches.push_back(touch_of(model_, layout_, key, makes));
-}
-
-void TouchList::use_next_d() {
-  if (shares_rows()) {
-    use(T::d_all);
-  } else {
-    use_next(T::d);
-  }
-}
-
-void TouchList::gather_next_d() {
-  use_next(T::d);
-  make(T::d_all);
-}
-
-void TouchList::leave(T term) {
-  if (!shares_rows()) return use_next(T::x);
-  use(term);
-  make_next(T::x);
-}
-
-void TouchList::sum_of_shares(T term, T sum) {
-  if (!shares_rows()) return use(sum);
-  use(term);
-  make(sum);
-}
-
-void TouchList::regather(T own, T all) {
-  use(own);
-  make(all);
-}
-
-void TouchList::add_tile(T term, T sum, std::int32_t part) {
-  make(term);
-  touch(sum, false, part);
-}
-
-void TouchList::encode(PieceName what) {
-  const std::int64_t bytes = code_bytes(model_, layout_, what);
-  if (bytes == 0) return;
-  const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::codes};
-  phases_.back().touches.push_back({key, true, MemoryKind::buffers, bytes});
 }
 
 HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& events) {

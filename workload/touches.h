@@ -9,7 +9,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -133,45 +132,6 @@ struct Phase {
 // context-parallel ranks, otherwise nullptr.
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
                              const ContextMemory* context, const schedules::Task& piece);
-
-// The phases of a piece in the making.
-class TouchList {
- public:
-  TouchList(const Model& model, const Layout& layout, const schedules::Task& piece);
-
- protected:
-  bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
-
-  void touch(TensorName name, bool makes, std::int32_t part);
-  void use(TensorName name) { touch(name, false, piece_.part); }
-  void make(TensorName name) { touch(name, true, piece_.part); }
-  // Tensors of the next part: this one's output.
-  void use_next(TensorName name) { touch(name, false, piece_.part + 1); }
-  void make_next(TensorName name) { touch(name, true, piece_.part + 1); }
-  void use_all(std::initializer_list<TensorName> names) {
-    for (const TensorName name : names) use(name);
-  }
-  void give_up() { phases_.emplace_back(); }  // begins the next phase
-  void commit() { phases_.back().commits = true; }
-
-  // Rows of which ranks have a share each, and all of them.
-  void use_rows(TensorName own, TensorName all) { use(shares_rows() ? all : own); }
-  void use_next_d();
-  void gather_next_d();
-  void leave(TensorName term);
-  void sum_of_shares(TensorName term, TensorName sum);
-  void regather(TensorName own, TensorName all);
-  // The term that one more tile adds to a sum over all tiles.
-  void add_tile(TensorName term, TensorName sum, std::int32_t part);
-  // The codes of a product in 8-bit floats, while it runs.
-  void encode(PieceName what);
-
-  const Model& model_;
-  const Layout& layout_;
-  const schedules::Task& piece_;
-  std::int32_t tile_;  // tile of an MLP; 0 for other pieces
-  std::vector<Phase> phases_{1};
-};
 
 // A change of the bytes held, in order. A tensor that is touched for the last time before it is made again is freed at
 // the next end of a phase.
