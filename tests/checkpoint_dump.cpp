@@ -1,7 +1,8 @@
 // Writes and reads the trainer's files, so that tests/test_checkpoint.py can compare them with the formats.
-//   checkpoint_dump write FOLDER     FOLDER/run: a checkpoint of a small GPT-2 by three ranks; FOLDER/model-DTYPE: its
-//                                    export. Element k of the t-th parameter is t + k / 1024, of its moments 1000 and
-//                                    2000 more.
+//   checkpoint_dump write FOLDER     FOLDER/run: a checkpoint of a small GPT-2 by three ranks; FOLDER/model: its
+//   export.
+//                                    Element k of the t-th parameter is t + k / 1024, of its moments 1000 and 2000
+//                                    more.
 //   checkpoint_dump read FROM TO     reads a GPT-2 file and writes it again, in f32
 //   checkpoint_dump check FILE       reads a safetensors file; prints its number of tensors
 #include <algorithm>
@@ -64,17 +65,14 @@ void write(const std::string& folder) {
     if (!error.empty()) throw core::usage_error(error);
   }
   Checkpoint checkpoint(folder + "/run");
-  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
-    export_hugging_face(HuggingFaceNames(kConfig), checkpoint,
-                        folder + "/model-" + std::string(core::short_name_of(dtype)), dtype);
-  }
+  export_hugging_face(HuggingFaceNames(kConfig), checkpoint, folder + "/model");
 }
 
 void read(const std::string& from, const std::string& to) {
   const WeightFiles file(from);
   const std::vector<WholeTensor> tensors = tensors_of("");
   const HuggingFaceNames names(kConfig);
-  write_hugging_face(names, to, tensors, core::DType::f32, [&](std::size_t tensor, std::span<float> values) {
+  write_hugging_face(names, to, tensors, [&](std::size_t tensor, std::span<float> values) {
     const std::vector<Piece> whole = {{tensor, 0, static_cast<std::int64_t>(values.size()), values.data()}};
     read_hugging_face(names, file, tensors, whole);
   });

@@ -287,8 +287,6 @@ TEST(Checkpoint, NothingThereIsRefused) {
 
 // kill -9 of a process that writes checkpoints, at any moment: the latest is always whole.
 
-namespace fs = std::filesystem;
-
 const std::vector<WholeTensor> kTensorsOfKills = {{"w", {100, 64}}, {"b", {64}}};
 
 // Saves step after step until it is killed, each step twice, as a run that went on from an older step does.
@@ -340,9 +338,7 @@ TEST(Kill, LeavesTheLastGoodCheckpoint) {
   Share share = whole_share(kTensorsOfKills);
   share.fill(step + 1);
   save_checkpoint(folder.path(), {.step = step + 1}, kTensorsOfKills, share.pieces, {}, 1);
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder.path())) names.insert(entry.path().filename().string());
-  EXPECT_EQ(names, (std::set<std::string>{"latest", checkpoint_name(step + 1)}));
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", checkpoint_name(step + 1)}));
 }
 
 }  // namespace

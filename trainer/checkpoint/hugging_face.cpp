@@ -12,7 +12,6 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "core/dtype.h"
 #include "core/error.h"
 #include "core/record_json.h"
 #include "workload/layout.h"
@@ -134,15 +133,11 @@ constexpr std::array<LlamaName, 16> kLlamaNames{{
     {"mlp.c_proj.bias", "mlp.down_proj.bias"},
 }};
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // for example "h.0.attn.c_attn.weight"
 bool is_conv1d(std::string_view name) {
   constexpr std::array<std::string_view, 4> kEnds = {".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
                                                      ".mlp.c_proj.weight"};
-  return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return ends_with(name, end); });
+  return std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
 FileTensor gpt2_tensor(const WholeTensor& ours) {
@@ -163,7 +158,7 @@ std::vector<FileTensor> llama_tensors(const workload::Model& model, const WholeT
   if (ours.name == "ln_f.weight") return {{"model.norm.weight", ours.shape}};
   if (ours.name == kHead) return {{kHead, ours.shape}};
   const std::size_t point = ours.name.find('.', 2);  // of "h.12.ln_1.weight"
-  LOCKSTEP_CHECK(ours.name.rfind("h.", 0) == 0 && point != std::string::npos, "a tensor of a layer: " + ours.name);
+  LOCKSTEP_CHECK(ours.name.starts_with("h.") && point != std::string::npos, "a tensor of a layer: " + ours.name);
   const std::string layer = "model.layers." + ours.name.substr(2, point - 1);
   std::vector<FileTensor> parts;
   std::int64_t row = 0;
@@ -234,33 +229,6 @@ void check_head(const HuggingFaceNames& names, const WeightFiles& file) {
                           "; allowed: a model whose head is the word embedding");
 }
 
-struct FileDType {
-  core::DType dtype;
-  std::string_view name;
-};
-constexpr std::array<FileDType, 3> kFileDTypes = {
-    {{core::DType::f32, "F32"}, {core::DType::bf16, "BF16"}, {core::DType::f16, "F16"}}};
-
-std::string name_in_file(core::DType dtype) {
-  const auto* const found =
-      std::find_if(kFileDTypes.begin(), kFileDTypes.end(), [&](const FileDType& d) { return d.dtype == dtype; });
-  LOCKSTEP_CHECK(found != kFileDTypes.end(), "weights are written as f32, bf16 or f16");
-  return std::string(found->name);
-}
-
-template <class Narrow>
-void write_narrow(SafetensorsWriter& writer, std::span<const float> values, Narrow (*narrow)(float)) {
-  std::vector<Narrow> narrowed(values.size());
-  std::transform(values.begin(), values.end(), narrowed.begin(), narrow);
-  writer.write(std::as_bytes(std::span(narrowed)));
-}
-
-void write_values(SafetensorsWriter& writer, std::span<const float> values, core::DType dtype) {
-  if (dtype == core::DType::bf16) return write_narrow(writer, values, core::to_bfloat16);
-  if (dtype == core::DType::f16) return write_narrow(writer, values, core::to_float16);
-  writer.write(std::as_bytes(values));
-}
-
 }  // namespace
 
 HuggingFaceNames::HuggingFaceNames(const workload::Model& model)
@@ -279,7 +247,7 @@ std::vector<FileTensor> HuggingFaceNames::tensors_of(const WholeTensor& ours) co
 
 std::string HuggingFaceNames::other_name(const std::string& name) const {
   const std::string prefix = llama_ ? "model." : "transformer.";
-  return name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : prefix + name;
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : prefix + name;
 }
 
 // One more than the largest i of names "h.i....", or "layers.i....".
@@ -289,8 +257,8 @@ std::int64_t HuggingFaceNames::layers_in(const WeightFiles& file) const {
   std::int64_t layers = 0;
   for (const TensorInfo& tensor : file.tensors()) {
     std::string_view name = tensor.name;
-    if (name.substr(0, prefix.size()) == prefix) name.remove_prefix(prefix.size());
-    if (name.substr(0, beginning.size()) != beginning) continue;
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    if (!name.starts_with(beginning)) continue;
     std::int64_t layer = -1;
     std::from_chars(name.data() + beginning.size(), name.data() + name.size(), layer);
     layers = std::max(layers, layer + 1);
@@ -328,12 +296,11 @@ std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, 
 }
 
 void write_hugging_face(const HuggingFaceNames& names, const std::string& path, std::span<const WholeTensor> tensors,
-                        core::DType dtype,
                         const std::function<void(std::size_t tensor, std::span<float> values)>& whole) {
   std::vector<TensorInfo> infos;
   for (const WholeTensor& tensor : tensors) {
     for (const FileTensor& part : names.tensors_of(tensor)) {
-      infos.push_back({.name = part.name, .dtype = name_in_file(dtype), .shape = part.shape});
+      infos.push_back({.name = part.name, .dtype = "F32", .shape = part.shape});
     }
   }
   SafetensorsWriter writer(path, std::move(infos), {{"format", "pt"}});  // transformers refuses a file without this
@@ -344,26 +311,23 @@ void write_hugging_face(const HuggingFaceNames& names, const std::string& path, 
     for (const FileTensor& part : names.tensors_of(tensors[t])) {
       const auto of_part = left.first(static_cast<std::size_t>(elems_of(part.shape)));
       left = left.subspan(of_part.size());
-      if (part.transposed) {
-        write_values(writer, transposed(of_part, part.shape[1], part.shape[0]), dtype);
-      } else {
-        write_values(writer, of_part, dtype);
-      }
+      std::vector<float> turned;
+      if (part.transposed) turned = transposed(of_part, part.shape[1], part.shape[0]);
+      writer.write(std::as_bytes(part.transposed ? std::span<const float>(turned) : of_part));
     }
   }
   writer.commit();
 }
 
-void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, const std::string& path,
-                         core::DType dtype) {
+void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, const std::string& path) {
   std::vector<WholeTensor> ours;    // "master.wte.weight"
   std::vector<WholeTensor> theirs;  // "wte.weight"
   for (const auto& [name, shape] : checkpoint.tensors()) {
-    if (name.rfind(kMaster, 0) != 0) continue;
+    if (!name.starts_with(kMaster)) continue;
     ours.push_back({name, shape});
     theirs.push_back({name.substr(kMaster.size()), shape});
   }
-  write_hugging_face(names, path, theirs, dtype, [&](std::size_t tensor, std::span<float> values) {
+  write_hugging_face(names, path, theirs, [&](std::size_t tensor, std::span<float> values) {
     const std::array<Piece, 1> whole = {{{tensor, 0, static_cast<std::int64_t>(values.size()), values.data()}}};
     checkpoint.read(ours, whole);
   });
@@ -391,7 +355,7 @@ constexpr std::array<std::string_view, 6> kBuffers = {"rotary_emb.inv_freq",   "
 bool is_buffer(const TensorInfo& tensor) {
   return std::any_of(kBuffers.begin(), kBuffers.end(), [&](std::string_view end) {
     const bool is_mask = end != ".attn.bias" || tensor.shape.size() == 4;  // a bias has one axis
-    return is_mask && ends_with(tensor.name, end);
+    return is_mask && tensor.name.ends_with(end);
   });
 }
 

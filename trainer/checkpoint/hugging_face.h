@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/dtype.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -90,14 +89,12 @@ class HuggingFaceNames {
   std::string words_;
 };
 
-// Writes tensors, which `whole` fills one by one in our layout, as f32, bf16 or f16. GPT-2 is written without a prefix,
-// as in the published gpt2, Llama with one; the head is written only if it is not the word embedding.
+// Writes tensors, which `whole` fills one by one in our layout, as f32. GPT-2 is written without a prefix, as in the
+// published gpt2, Llama with one; the head is written only if it is not the word embedding.
 void write_hugging_face(const HuggingFaceNames& names, const std::string& path, std::span<const WholeTensor> tensors,
-                        core::DType dtype,
                         const std::function<void(std::size_t tensor, std::span<float> values)>& whole);
 // Exports the master weights of a checkpoint, with one tensor in memory at a time.
-void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, const std::string& path,
-                         core::DType dtype);
+void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, const std::string& path);
 
 // Fills the pieces, from F32, F16 or BF16. Tensors have our names and shapes. Throws a usage Error that names the file
 // if a tensor is missing or of another shape, or if the file has a head that is not the word embedding where the

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "testing/core/fixtures.h"
 #include "trainer/checkpoint/hugging_face.h"
 
@@ -191,16 +190,13 @@ class ConfigBeside : public testing::Test {
  protected:
   std::string refusal(const std::string& config, const workload::Model& model) const {
     std::ofstream(folder_ / "config.json") << config;
-    try {
-      std::string all;
+    std::string all;
+    const std::string refused = core::refusal_of([&] {
       const ConfigFindings found = config_beside(folder_ / "model.safetensors", model);
       for (const std::string& problem : found.problems) all += problem + "\n";
       for (const std::string& name : found.unknown) all += "unknown: " + name + "\n";
-      return all;
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      return error.what();
-    }
+    });
+    return all + refused;
   }
   core::TemporaryFolder folder_;
 };

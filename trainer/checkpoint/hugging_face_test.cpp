@@ -44,18 +44,21 @@ std::vector<WholeTensor> small_gpt2() {
   return all;
 }
 
-void write_known(const std::string& path, const std::vector<WholeTensor>& tensors, core::DType dtype) {
-  write_hugging_face(gpt2(), path, tensors, dtype, [](std::size_t tensor, std::span<float> values) {
-    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
+// `first`: number of the first tensor among all.
+void write_known(const HuggingFaceNames& names, const std::string& path, const std::vector<WholeTensor>& tensors,
+                 std::size_t first = 0) {
+  write_hugging_face(names, path, tensors, [first](std::size_t tensor, std::span<float> values) {
+    std::int64_t k = 0;
+    for (float& value : values) value = known_value(first + tensor, k++, 0);
   });
 }
 
-// A copy of a file with names changed and tensors added.
+// A copy of an F32 file with names changed, tensors added and another dtype.
 void rewrite(const std::string& from, const std::string& to, const std::string& prefix,
-             const std::map<std::string, std::vector<float>>& more) {
+             const std::map<std::string, std::vector<float>>& more, const std::string& dtype = "F32") {
   const WeightFiles file(from);
   std::vector<TensorInfo> infos;
-  for (const TensorInfo& tensor : file.tensors()) infos.push_back({prefix + tensor.name, "F32", tensor.shape});
+  for (const TensorInfo& tensor : file.tensors()) infos.push_back({prefix + tensor.name, dtype, tensor.shape});
   for (const auto& [name, values] : more) {
     infos.push_back({name, "F32", {static_cast<std::int64_t>(values.size()) / 4, 4}});
   }
@@ -63,7 +66,10 @@ void rewrite(const std::string& from, const std::string& to, const std::string& 
   for (const TensorInfo& tensor : file.tensors()) {
     std::vector<float> values(static_cast<std::size_t>(tensor.elems()));
     file.read(tensor, 0, values);
-    writer.write(std::as_bytes(std::span(values)));
+    std::vector<std::uint16_t> narrow;
+    for (const float x : values)
+      narrow.push_back(dtype == "BF16" ? core::to_bfloat16(x).bits : core::to_float16(x).bits);
+    writer.write(dtype == "F32" ? std::as_bytes(std::span(values)) : std::as_bytes(std::span(narrow)));
   }
   for (const auto& [name, values] : more) writer.write(std::as_bytes(std::span(values)));
   writer.commit();
@@ -72,7 +78,7 @@ void rewrite(const std::string& from, const std::string& to, const std::string& 
 TEST(Gpt2File, MatricesOfConv1DAreTransposedAndOthersAreNot) {
   const TemporaryFolder folder;
   const auto tensors = small_gpt2();
-  write_known(folder / "m", tensors, core::DType::f32);
+  write_known(gpt2(), folder / "m", tensors);
   const WeightFiles file(folder / "m");
   EXPECT_EQ(SafetensorsFile(folder / "m").metadata().at("format"), "pt");
   EXPECT_EQ(file.tensors().size(), tensors.size());
@@ -100,9 +106,10 @@ TEST(Gpt2File, PiecesOfAnyRanksAreReadFromAnyDtypeAndNames) {
   const TemporaryFolder folder;
   const auto tensors = small_gpt2();
   core::Random random(6);
-  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
-    write_known(folder / "plain", tensors, dtype);
-    rewrite(folder / "plain", folder / "prefixed", "transformer.", {});
+  write_known(gpt2(), folder / "f32", tensors);
+  for (const std::string dtype : {"F32", "BF16", "F16"}) {
+    rewrite(folder / "f32", folder / "plain", "", {}, dtype);
+    rewrite(folder / "f32", folder / "prefixed", "transformer.", {}, dtype);
     for (const char* name : {"plain", "prefixed"}) {
       const WeightFiles file(folder / name);
       EXPECT_EQ(gpt2().sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}, {"length", 5}}));
@@ -111,9 +118,9 @@ TEST(Gpt2File, PiecesOfAnyRanksAreReadFromAnyDtypeAndNames) {
         for (const Piece& piece : share.pieces) {
           for (std::int64_t k = 0; k < piece.count; ++k) {
             const float x = known_value(piece.tensor, piece.whole_begin + k, 0);
-            const float expected = dtype == core::DType::f32    ? x
-                                   : dtype == core::DType::bf16 ? core::to_float(core::to_bfloat16(x))
-                                                                : core::to_float(core::to_float16(x));
+            const float expected = dtype == "F32"    ? x
+                                   : dtype == "BF16" ? core::to_float(core::to_bfloat16(x))
+                                                     : core::to_float(core::to_float16(x));
             ASSERT_EQ(piece.data[k], expected);
           }
         }
@@ -125,7 +132,7 @@ TEST(Gpt2File, PiecesOfAnyRanksAreReadFromAnyDtypeAndNames) {
 TEST(Gpt2File, AHeadThatIsTheWordEmbeddingIsFineAndAnotherIsRefused) {
   const TemporaryFolder folder;
   const auto tensors = small_gpt2();
-  write_known(folder / "m", tensors, core::DType::f32);
+  write_known(gpt2(), folder / "m", tensors);
   std::vector<float> words(28);
   for (std::size_t k = 0; k < 28; ++k) words[k] = known_value(0, static_cast<std::int64_t>(k), 0);
   rewrite(folder / "m", folder / "tied", "transformer.", {{"lm_head.weight", words}});
@@ -142,7 +149,7 @@ TEST(Gpt2File, AHeadThatIsTheWordEmbeddingIsFineAndAnotherIsRefused) {
 TEST(Gpt2File, WhatDoesNotFitTheModelIsRefused) {
   const TemporaryFolder folder;
   auto tensors = small_gpt2();
-  write_known(folder / "m", tensors, core::DType::f32);
+  write_known(gpt2(), folder / "m", tensors);
   const WeightFiles file(folder / "m");
   tensors[0].shape = {8, 4};
   Share share = whole_share(tensors);
@@ -170,7 +177,7 @@ TEST(Gpt2File, ACheckpointsMasterWeightsAreExported) {
   });
   for (const std::string& error : errors) ASSERT_EQ(error, "");
   Checkpoint checkpoint(folder / "run");
-  export_hugging_face(gpt2(), checkpoint, folder / "m", core::DType::f32);
+  export_hugging_face(gpt2(), checkpoint, folder / "m");
   Share share = whole_share(tensors);
   read_hugging_face(gpt2(), WeightFiles(folder / "m"), tensors, share.pieces);
   EXPECT_EQ(share.wrong(0), 0);
@@ -203,9 +210,7 @@ TEST(LlamaFile, NamesAndPartsAreHuggingFaces) {
   const TemporaryFolder folder;
   const auto tensors = tensors_of_llama(false);
   const HuggingFaceNames names(small_llama(",tied_embeddings=no"));
-  write_hugging_face(names, folder / "m", tensors, core::DType::f32, [](std::size_t tensor, std::span<float> values) {
-    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
-  });
+  write_known(names, folder / "m", tensors);
   const WeightFiles file(folder / "m");
   EXPECT_EQ(file.tensors().size(), 1 + 2 * 9 + 2U);
   EXPECT_EQ(names.sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}}));
@@ -242,17 +247,14 @@ TEST(LlamaFile, ATiedHeadIsNotWrittenAndMayBeThere) {
   const TemporaryFolder folder;
   const HuggingFaceNames tied(small_llama());
   const HuggingFaceNames untied(small_llama(",tied_embeddings=no"));
-  const auto fill = [](std::size_t tensor, std::span<float> values) {
-    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
-  };
   const auto tensors = tensors_of_llama(true);
-  write_hugging_face(tied, folder / "tied", tensors, core::DType::f32, fill);
+  write_known(tied, folder / "tied", tensors);
   const WeightFiles file(folder / "tied");
   EXPECT_EQ(file.find("lm_head.weight"), nullptr);
   Share share = whole_share(tensors_of_llama(false));
   EXPECT_EQ(error_of([&] { read_hugging_face(untied, file, tensors_of_llama(false), share.pieces); }),
             folder / "tied" + " has no tensor \"lm_head.weight\" or \"model.lm_head.weight\"");
-  write_hugging_face(untied, folder / "untied", tensors_of_llama(false), core::DType::f32, fill);
+  write_known(untied, folder / "untied", tensors_of_llama(false));
   share = whole_share(tensors);
   EXPECT_NE(error_of([&] {
               read_hugging_face(tied, WeightFiles(folder / "untied"), tensors, share.pieces);
@@ -265,15 +267,8 @@ TEST(WeightFiles, OfAnIndexAreOneModel) {
   const auto tensors = small_gpt2();
   const std::vector<WholeTensor> first(tensors.begin(), tensors.begin() + 5);
   const std::vector<WholeTensor> second(tensors.begin() + 5, tensors.end());
-  const auto write_part = [&](const std::string& name, const std::vector<WholeTensor>& part, std::size_t begin) {
-    write_hugging_face(gpt2(), folder / name, part, core::DType::f32, [&](std::size_t tensor, std::span<float> values) {
-      for (std::size_t k = 0; k < values.size(); ++k) {
-        values[k] = known_value(begin + tensor, static_cast<std::int64_t>(k), 0);
-      }
-    });
-  };
-  write_part("model-00001-of-00002.safetensors", first, 0);
-  write_part("model-00002-of-00002.safetensors", second, 5);
+  write_known(gpt2(), folder / "model-00001-of-00002.safetensors", first);
+  write_known(gpt2(), folder / "model-00002-of-00002.safetensors", second, 5);
   const auto write_index = [&](const std::string& of_second) {
     std::string map;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
