@@ -3,7 +3,10 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -89,158 +92,114 @@ Manifest manifest_of(RankTrainer& trainer, const TrainOptions& options, std::int
           .reals = {{"loss_scale", scale.scale}}};
 }
 
-// State of delayed scaling of 8-bit floats, per rank and stage, because each rank encodes its own tensors. Must live as
-// long as the pieces that refer to it.
-class Fp8Histories {
- public:
-  explicit Fp8Histories(RankTrainer& trainer) : trainer_(trainer) {
-    for (RankStage& stage : trainer.model().stages()) values_.push_back(stage.model->fp8_history());
-  }
+// Copies of a trainer's state while a checkpoint is written: they live as long as the pieces that refer to them.
+using Copies = std::deque<std::vector<float>>;
 
-  void add_to(Held& held) {
-    std::size_t next = 0;
-    for (const RankStage& stage : trainer_.model().stages()) add(name_of(stage), values_[next++], held);
+// Adds values as a whole tensor of this rank.
+void add(const std::string& name, std::span<float> values, Held& held) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  held.pieces.push_back({held.tensors.size(), 0, count, values.data()});
+  held.tensors.push_back({name, {count}});
+}
+void add(const std::string& name, std::vector<float> values, Copies& copies, Held& held) {
+  if (!values.empty()) add(name, copies.emplace_back(std::move(values)), held);
+}
+
+void read(const std::string& name, std::span<float> values, Checkpoint& checkpoint) {
+  Held held;
+  add(name, values, held);
+  checkpoint.read(held.tensors, held.pieces);
+}
+// Returns an empty vector if the checkpoint has no tensor of that name.
+std::vector<float> values_of(const std::string& name, Checkpoint& checkpoint) {
+  const auto found = checkpoint.tensors().find(name);
+  if (found == checkpoint.tensors().end()) return {};
+  std::vector<float> values(static_cast<std::size_t>(elems_of(found->second)));
+  read(name, values, checkpoint);
+  return values;
+}
+
+// State of delayed scaling of 8-bit floats, per rank and stage, because each rank encodes its own tensors.
+std::string fp8_name(RankTrainer& trainer, const RankStage& stage) {
+  return fmt::format("fp8_history.{}.{}", trainer.model().rank(), stage.stage);
+}
+void add_fp8_histories(RankTrainer& trainer, Copies& copies, Held& held) {
+  for (RankStage& stage : trainer.model().stages()) {
+    add(fp8_name(trainer, stage), stage.model->fp8_history(), copies, held);
   }
-  // Reads the state from a checkpoint. One of the same layout has all of it; one of another layout may have none, and
-  // the history then starts empty.
-  void read_from(Checkpoint& checkpoint) {
-    std::size_t next = 0;
-    for (RankStage& stage : trainer_.model().stages()) {
-      std::vector<float>& values = values_[next++];
-      const auto found = checkpoint.tensors().find(name_of(stage));
-      if (values.empty() || found == checkpoint.tensors().end() || found->second != shape_of(values)) continue;
-      Held held;
-      add(found->first, values, held);
-      checkpoint.read(held.tensors, held.pieces);
-      stage.model->set_fp8_history(values);
+}
+// A checkpoint of the same layout has all of it; one of another layout may have none, and the history then starts
+// empty.
+void read_fp8_histories(RankTrainer& trainer, Checkpoint& checkpoint) {
+  for (RankStage& stage : trainer.model().stages()) {
+    const std::vector<float> values = values_of(fp8_name(trainer, stage), checkpoint);
+    if (!values.empty() && values.size() == stage.model->fp8_history().size()) stage.model->set_fp8_history(values);
+  }
+}
+
+// Calls visit(stage, layer, name) for the router biases of loss-free balancing of each layer.
+template <class Visit>
+void for_router_biases(RankTrainer& trainer, const Visit& visit) {
+  for (RankStage& stage : trainer.model().stages()) {
+    const workload::StageSlice& place = stage.plan->place;
+    for (std::int64_t layer = 0; layer < place.layers; ++layer) {
+      visit(stage, layer, "router_bias." + std::to_string(place.first_layer + layer));
     }
   }
-
- private:
-  static Shape shape_of(const std::vector<float>& values) { return {static_cast<std::int64_t>(values.size())}; }
-  std::string name_of(const RankStage& stage) const {
-    return "fp8_history." + std::to_string(trainer_.model().rank()) + "." + std::to_string(stage.stage);
-  }
-  static void add(const std::string& name, std::vector<float>& values, Held& held) {
-    if (values.empty()) return;
-    held.pieces.push_back({held.tensors.size(), 0, static_cast<std::int64_t>(values.size()), values.data()});
-    held.tensors.push_back({name, shape_of(values)});
-  }
-
-  RankTrainer& trainer_;
-  std::vector<std::vector<float>> values_;  // [stage]
-};
-
-// Router biases of loss-free balancing, layer by layer. All ranks with a layer have the same; the first of them writes
-// it. Must live as long as the pieces that refer to it.
-class RouterBiases {
- public:
-  explicit RouterBiases(RankTrainer& trainer) : trainer_(trainer) {}
-
-  void add_to(Held& held) {
-    const workload::Coordinates& at = trainer_.model().place();
-    if (at.tp != 0 || workload::data_index_of(trainer_.model().layout(), at) != 0) return;
-    for_layers([&](RankStage& stage, std::int64_t layer, const std::string& name) {
-      std::vector<float>& values = values_.emplace_back(stage.model->router_bias(layer));
-      if (!values.empty()) add(name, values, held);
-    });
-  }
-  // A checkpoint of a run without such balancing has none; biases then start at 0.
-  void read_from(Checkpoint& checkpoint) {
-    for_layers([&](RankStage& stage, std::int64_t layer, const std::string& name) {
-      std::vector<float> values = stage.model->router_bias(layer);
-      if (values.empty() || checkpoint.tensors().count(name) == 0) return;
-      Held held;
-      add(name, values, held);
-      checkpoint.read(held.tensors, held.pieces);
-      stage.model->set_router_bias(layer, values);
-    });
-  }
-
- private:
-  template <class Visit>
-  void for_layers(const Visit& visit) {
-    for (RankStage& stage : trainer_.model().stages()) {
-      const workload::StageSlice& place = stage.plan->place;
-      for (std::int64_t layer = 0; layer < place.layers; ++layer) {
-        visit(stage, layer, "router_bias." + std::to_string(place.first_layer + layer));
-      }
-    }
-  }
-  static void add(const std::string& name, std::vector<float>& values, Held& held) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    held.pieces.push_back({held.tensors.size(), 0, count, values.data()});
-    held.tensors.push_back({name, {count}});
-  }
-
-  RankTrainer& trainer_;
-  std::deque<std::vector<float>> values_;
-};
+}
+// All ranks with a layer have the same biases; the first of them writes them.
+void add_router_biases(RankTrainer& trainer, Copies& copies, Held& held) {
+  const workload::Coordinates& at = trainer.model().place();
+  if (at.tp != 0 || workload::data_index_of(trainer.model().layout(), at) != 0) return;
+  for_router_biases(trainer, [&](RankStage& stage, std::int64_t layer, const std::string& name) {
+    add(name, stage.model->router_bias(layer), copies, held);
+  });
+}
+// A checkpoint of a run without such balancing has none; biases then start at 0.
+void read_router_biases(RankTrainer& trainer, Checkpoint& checkpoint) {
+  for_router_biases(trainer, [&](RankStage& stage, std::int64_t layer, const std::string& name) {
+    std::vector<float> values = stage.model->router_bias(layer);
+    if (values.empty() || !checkpoint.tensors().contains(name)) return;
+    read(name, values, checkpoint);
+    stage.model->set_router_bias(layer, values);
+  });
+}
 
 // State of compressed reductions (parallel::CompressionState), per rank and bucket, because each rank keeps the error
-// of its own messages. Must live as long as the pieces that refer to it.
-class Residuals {
- public:
-  explicit Residuals(RankTrainer& trainer) : trainer_(trainer) {}
+// of its own messages: "residual.RANK.STAGE.BUCKET.calls", and ".0", ".1" of each tensor that is kept.
+constexpr std::int64_t kDigit = 1 << 24;  // integers below this are exact in f32
 
-  void add_to(Held& held) {
-    for (auto& [bucket, state] : trainer_.model().collectives().states()) {
-      add(name_of(bucket, kCalls), calls_.emplace_back(numbers_of(state.calls)), held);
-      for (std::size_t k = 0; k < state.kept().size(); ++k) {
-        const kernels::InOut& kept = state.kept()[k];
-        held.pieces.push_back({held.tensors.size(), 0, kept.elems, kept.as<float>()});
-        held.tensors.push_back({name_of(bucket, std::to_string(k)), {kept.elems}});
-      }
+std::string residual_name(RankTrainer& trainer, const StepCollectives::Bucket& bucket, const std::string& what) {
+  return fmt::format("residual.{}.{}.{}.{}", trainer.model().rank(), bucket.first, bucket.second, what);
+}
+void add_residuals(RankTrainer& trainer, Copies& copies, Held& held) {
+  for (auto& [bucket, state] : trainer.model().collectives().states()) {
+    const std::int64_t high_digit = state.calls / kDigit;
+    add(residual_name(trainer, bucket, "calls"),
+        {static_cast<float>(state.calls % kDigit), static_cast<float>(high_digit)}, copies, held);
+    for (std::size_t k = 0; k < state.kept().size(); ++k) {
+      const kernels::InOut& kept = state.kept()[k];
+      add(residual_name(trainer, bucket, std::to_string(k)),
+          std::span(kept.as<float>(), static_cast<std::size_t>(kept.elems)), held);
     }
   }
-  // Called before the first step.
-  void read_from(Checkpoint& checkpoint) {
-    for (const RankStage& stage : trainer_.model().stages()) {
-      for (std::int32_t part = 0; part < stage.store->num_buckets(); ++part) read({stage.stage, part}, checkpoint);
-    }
+}
+void read_residual(RankTrainer& trainer, const StepCollectives::Bucket& bucket, Checkpoint& checkpoint) {
+  const std::vector<float> calls = values_of(residual_name(trainer, bucket, "calls"), checkpoint);
+  if (calls.size() != 2) return;
+  std::vector<std::vector<float>> kept;
+  const auto next = [&] { return values_of(residual_name(trainer, bucket, std::to_string(kept.size())), checkpoint); };
+  for (std::vector<float> values = next(); !values.empty(); values = next()) kept.push_back(std::move(values));
+  parallel::CompressionState& state = trainer.model().collectives().states()[bucket];
+  state.calls = static_cast<std::int64_t>(calls[0]) + kDigit * static_cast<std::int64_t>(calls[1]);
+  state.restore(std::move(kept));
+}
+// Called before the first step.
+void read_residuals(RankTrainer& trainer, Checkpoint& checkpoint) {
+  for (const RankStage& stage : trainer.model().stages()) {
+    for (std::int32_t b = 0; b < stage.store->num_buckets(); ++b) read_residual(trainer, {stage.stage, b}, checkpoint);
   }
-
- private:
-  using Bucket = StepCollectives::Bucket;
-  static constexpr const char* kCalls = "calls";
-  static constexpr std::int64_t kDigit = 1 << 24;  // integers below this are exact in f32
-
-  static std::vector<float> numbers_of(std::int64_t calls) {
-    const std::int64_t high_digit = calls / kDigit;
-    return {static_cast<float>(calls % kDigit), static_cast<float>(high_digit)};
-  }
-  std::string name_of(const Bucket& bucket, const std::string& what) const {
-    return fmt::format("residual.{}.{}.{}.{}", trainer_.model().rank(), bucket.first, bucket.second, what);
-  }
-  static void add(const std::string& name, std::vector<float>& values, Held& held) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    held.pieces.push_back({held.tensors.size(), 0, count, values.data()});
-    held.tensors.push_back({name, {count}});
-  }
-  // Returns an empty vector if the checkpoint has no tensor of that name.
-  static std::vector<float> values_of(const std::string& name, Checkpoint& checkpoint) {
-    const auto found = checkpoint.tensors().find(name);
-    if (found == checkpoint.tensors().end()) return {};
-    std::vector<float> values(static_cast<std::size_t>(elems_of(found->second)));
-    Held held;
-    add(name, values, held);
-    checkpoint.read(held.tensors, held.pieces);
-    return values;
-  }
-  void read(const Bucket& bucket, Checkpoint& checkpoint) {
-    const std::vector<float> calls = values_of(name_of(bucket, kCalls), checkpoint);
-    if (calls.size() != 2) return;
-    std::vector<std::vector<float>> kept;
-    const auto next = [&] { return values_of(name_of(bucket, std::to_string(kept.size())), checkpoint); };
-    for (std::vector<float> values = next(); !values.empty(); values = next()) kept.push_back(std::move(values));
-    parallel::CompressionState& state = trainer_.model().collectives().states()[bucket];
-    state.calls = static_cast<std::int64_t>(calls[0]) + kDigit * static_cast<std::int64_t>(calls[1]);
-    state.restore(std::move(kept));
-  }
-
-  RankTrainer& trainer_;
-  std::deque<std::vector<float>> calls_;
-};
+}
 
 // The same for the run that wrote a checkpoint.
 std::string owers_of(const Manifest& manifest) {
@@ -251,12 +210,10 @@ std::string owers_of(const Manifest& manifest) {
 void save_to(const std::string& folder, RankTrainer& trainer, const TrainOptions& options, std::int64_t step) {
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
-  Fp8Histories histories(trainer);
-  histories.add_to(held);
-  RouterBiases biases(trainer);
-  biases.add_to(held);
-  Residuals residuals(trainer);
-  residuals.add_to(held);
+  Copies copies;
+  add_fp8_histories(trainer, copies, held);
+  add_router_biases(trainer, copies, held);
+  add_residuals(trainer, copies, held);
   save_checkpoint(folder, manifest_of(trainer, options, step), held.tensors, held.pieces, ranks_of(trainer),
                   options.checkpoints_kept);
 }
@@ -294,9 +251,9 @@ std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const
   for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
   checkpoint.read(held.tensors, held.pieces);
   for (RankStage& stage : trainer.model().stages()) state_was_read(*stage.store);
-  Fp8Histories(trainer).read_from(checkpoint);
-  RouterBiases(trainer).read_from(checkpoint);
-  if (owers_of(manifest) == owers_of(options.layout)) Residuals(trainer).read_from(checkpoint);
+  read_fp8_histories(trainer, checkpoint);
+  read_router_biases(trainer, checkpoint);
+  if (owers_of(manifest) == owers_of(options.layout)) read_residuals(trainer, checkpoint);
   trainer.gather_weights();
   trainer.loss_scale() = {static_cast<float>(manifest.reals.at("loss_scale")),
                           static_cast<std::int32_t>(manifest.integers.at("good_steps"))};
@@ -342,7 +299,7 @@ void export_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t 
   if (!keeps) save_to(folder, trainer, options, step);
   if (trainer.model().rank() == 0) {
     Checkpoint checkpoint(folder);
-    export_hugging_face(HuggingFaceNames(options.model), checkpoint, file, core::DType::f32);
+    export_hugging_face(HuggingFaceNames(options.model), checkpoint, file);
     if (!keeps) std::filesystem::remove_all(folder);
   }
   trainer.model().mesh().messages.barrier();

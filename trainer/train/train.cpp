@@ -67,6 +67,10 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
   if (!options.export_file.empty()) export_run(trainer, options, std::max(done, options.steps), options.export_file);
 }
 
+[[noreturn]] void refuse(const std::string& flag, const std::string& with, const std::string& allowed) {
+  throw core::usage_error(flag + " together with " + with + "; allowed: " + allowed);
+}
+
 // Refuses unknown algorithms, and ones that do not take this number of ranks, before anything runs.
 void check_algorithm(const TrainOptions& options) {
   if (options.algorithm == "auto") return;
@@ -107,17 +111,15 @@ void check_compression(const TrainOptions& options) {
   if (!layout.compression.given()) return;
   const bool all_reduces = zero_of(layout) == 0 || replicas_of(layout) > 1;
   if (layout.gradient == core::DType::f32 && (all_reduces || sends_codes(layout.compression.way))) return;
-  throw core::usage_error(
-      "--compression is " + text_of(layout.compression) +
-      " together with --zero or a 16-bit --grad-dtype; allowed: with --grad-dtype f32, and --zero 0 "
-      "or --shard-ranks less than --dp; int8, int4, fp8 and sign with any --zero");
+  refuse(
+      "--compression is " + text_of(layout.compression), "--zero or a 16-bit --grad-dtype",
+      "with --grad-dtype f32, and --zero 0 or --shard-ranks less than --dp; int8, int4, fp8 and sign with any --zero");
 }
 
 void check_tiles(const TrainOptions& options) {
   if (options.layout.mlp_tiles == 1 || (options.init_from.empty() && options.export_file.empty())) return;
-  throw core::usage_error("mlp_tiles is " + std::to_string(options.layout.mlp_tiles) +
-                          " together with --init-from or --export, whose files have whole matrices; allowed: "
-                          "mlp_tiles=1");
+  refuse("mlp_tiles is " + std::to_string(options.layout.mlp_tiles),
+         "--init-from or --export, whose files have whole matrices", "mlp_tiles=1");
 }
 
 // Messages between stages go through the host, which a graph cannot do.
@@ -125,12 +127,11 @@ void check_graph(const TrainOptions& options) {
   if (!options.graph) return;
   if (!options.device.cuda) throw core::usage_error("--graph needs --device cuda, not cpu");
   if (options.layout.offload.any()) {
-    throw core::usage_error("--graph together with --offload " + text_of(options.layout.offload) +
-                            ": copies run in a stream of their own; allowed: --offload none");
+    refuse("--graph", "--offload " + text_of(options.layout.offload) + ": copies run in a stream of their own",
+           "--offload none");
   }
   if (options.layout.pp > 1) {
-    throw core::usage_error("--graph together with --pp " + std::to_string(options.layout.pp) +
-                            ": stages exchange messages through the host; allowed: --pp 1");
+    refuse("--graph", fmt::format("--pp {}: stages exchange messages through the host", options.layout.pp), "--pp 1");
   }
 }
 
@@ -138,41 +139,37 @@ void check_graph(const TrainOptions& options) {
 void check_versions(const TrainOptions& options) {
   const schedules::Versions versions = versions_of(options.layout);
   if (versions == schedules::Versions::one) return;
-  const auto refuse = [&](const std::string& with, const std::string& allowed) {
-    throw core::usage_error("--schedule " + options.layout.schedule + ", which trains on old weights, together with " +
-                            with + "; allowed: " + allowed);
-  };
-  if (options.graph) refuse("--graph", "no --graph");
-  if (options.sync.replicas_step_alone()) refuse("--sync " + text_of(options.sync), "--sync allreduce");
+  const std::string flag = "--schedule " + options.layout.schedule + ", which trains on old weights,";
+  if (options.graph) refuse(flag, "--graph", "no --graph");
+  if (options.sync.replicas_step_alone()) refuse(flag, "--sync " + text_of(options.sync), "--sync allreduce");
   const bool saves = !options.checkpoint_folder.empty() || !options.resume.empty();
   if (versions == schedules::Versions::double_buffered && saves) {
-    refuse("--checkpoint or --resume", "neither, because a checkpoint has only the newest weights");
+    refuse(flag, "--checkpoint or --resume", "neither, because a checkpoint has only the newest weights");
   }
   if (versions == schedules::Versions::in_flight && options.most_norm > 0) {
-    refuse("--clip " + fmt::format("{:g}", options.most_norm), "--clip 0, because no stage waits for the global norm");
+    refuse(flag, fmt::format("--clip {:g}", options.most_norm), "--clip 0, because no stage waits for the global norm");
   }
 }
 
 // With this, a bucket is updated before all other gradients are complete.
 void check_update(const TrainOptions& options) {
   if (options.layout.update == workload::Update::step_end) return;
-  const auto refuse = [](const std::string& with, const std::string& allowed) {
-    throw core::usage_error("--update per_bucket together with " + with + "; allowed: " + allowed);
-  };
   if (options.most_norm > 0) {
-    refuse("--clip " + fmt::format("{:g}", options.most_norm) +
-               ", which needs the norm of all gradients before any weight changes",
-           "--clip 0, or --update step_end");
+    refuse(
+        "--update per_bucket",
+        fmt::format("--clip {:g}, which needs the norm of all gradients before any weight changes", options.most_norm),
+        "--clip 0, or --update step_end");
   }
   if (options.sync.replicas_step_alone()) {
-    refuse("--sync " + text_of(options.sync) + ", which needs the gradients of whole steps", "--sync allreduce");
+    refuse("--update per_bucket", "--sync " + text_of(options.sync) + ", which needs the gradients of whole steps",
+           "--sync allreduce");
   }
 }
 
 // Whether the model and every GPU that ranks may take have the kernels of attention that are asked for.
 void check_attention(const TrainOptions& options) {
   if (options.attention.empty()) return;
-  if (!options.device.cuda) throw core::usage_error("--attention together with --device cpu; allowed: --device cuda");
+  if (!options.device.cuda) refuse("--attention", "--device cpu", "--device cuda");
   const std::int64_t columns = options.model.head_size;
   if (options.attention == "wgmma" && !kernels::wgmma_takes(options.layout.compute, columns)) {
     throw core::usage_error(fmt::format(
@@ -190,13 +187,14 @@ void check_attention(const TrainOptions& options) {
 
 // Experts without a capacity get as many rows as the router sends them, which the host has to know. A rank that takes
 // memory for rows of others waits for its device, and thereby perhaps for a rank that waits for this one.
-template <class Refuse>
-void check_dropless(const TrainOptions& options, const Refuse& refuse) {
+void check_dropless(const TrainOptions& options) {
   if (options.model.experts == 0 || options.model.capacity_factor > 0) return;
   const std::string with = fmt::format("--experts {} without a capacity", options.model.experts);
-  if (options.layout.ep > 1)
-    refuse(fmt::format("{} and --ep {}", with, options.layout.ep), "capacity_factor=1.25 in --model, or --ep 1");
-  if (options.graph) refuse(with + " and --graph", "capacity_factor=1.25 in --model, or no --graph");
+  if (options.layout.ep > 1) {
+    refuse("--device cuda", fmt::format("{} and --ep {}", with, options.layout.ep),
+           "capacity_factor=1.25 in --model, or --ep 1");
+  }
+  if (options.graph) refuse("--device cuda", with + " and --graph", "capacity_factor=1.25 in --model, or no --graph");
 }
 
 // Refuses options that need CPU threads or emulated links, which runs on CUDA do not have.
@@ -204,16 +202,14 @@ void check_device(const TrainOptions& options) {
   check_graph(options);
   check_attention(options);
   if (!options.device.cuda) return;
-  const auto refuse = [](const std::string& with, const std::string& allowed) {
-    throw core::usage_error("--device cuda together with " + with + "; allowed: " + allowed);
-  };
-  if (options.mpi != nullptr && !options.device.nccl) refuse("--transport mpi", "--transport local or nccl");
-  if (options.link) refuse("--link", "no emulated links");
-  if (options.layout.compression.given()) refuse("--compression", "--compression none");
+  const std::string flag = "--device cuda";
+  if (options.mpi != nullptr && !options.device.nccl) refuse(flag, "--transport mpi", "--transport local or nccl");
+  if (options.link) refuse(flag, "--link", "no emulated links");
+  if (options.layout.compression.given()) refuse(flag, "--compression", "--compression none");
   if (options.layout.weight_compression != workload::CompressionWay::none) {
-    refuse("--weight-compression", "--weight-compression none");
+    refuse(flag, "--weight-compression", "--weight-compression none");
   }
-  check_dropless(options, refuse);
+  check_dropless(options);
   if (options.wrap_device) return;  // a test's device, which works like a GPU
   if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
 }
@@ -221,33 +217,29 @@ void check_device(const TrainOptions& options) {
 // Limits of replicas that step independently.
 void check_replicas(const TrainOptions& options) {
   const workload::Layout& layout = options.layout;
-  const auto refuse = [&](const std::string& with, const std::string& allowed) {
-    throw core::usage_error("--sync " + text_of(options.sync) + " together with " + with + "; allowed: " + allowed);
-  };
-  if (layout.dp < 2) refuse("--dp 1", "--dp 2 or more");
-  if (layout.zero > 0) refuse("--zero " + std::to_string(layout.zero), "--zero 0");
-  if (layout.cp > 1) refuse("--cp " + std::to_string(layout.cp), "--cp 1");
-  if (pipes_of(layout) > 1) refuse("--schedule " + layout.schedule, "a schedule of one pipe, such as 1f1b");
-  if (options.model.experts > 0) refuse("--experts " + std::to_string(options.model.experts), "--experts 0");
-  if (layout.offload.any()) refuse("--offload", "--offload none");
-  if (layout.compute == core::DType::f16) refuse("--dtype f16", "--dtype f32 or bf16");
-  if (options.device.cuda) refuse("--device cuda", "--device cpu");
-  if (options.layout.compression.given()) refuse("--compression", "--compression none");
+  const std::string flag = "--sync " + text_of(options.sync);
+  if (layout.dp < 2) refuse(flag, "--dp 1", "--dp 2 or more");
+  if (layout.zero > 0) refuse(flag, "--zero " + std::to_string(layout.zero), "--zero 0");
+  if (layout.cp > 1) refuse(flag, "--cp " + std::to_string(layout.cp), "--cp 1");
+  if (pipes_of(layout) > 1) refuse(flag, "--schedule " + layout.schedule, "a schedule of one pipe, such as 1f1b");
+  if (options.model.experts > 0) refuse(flag, "--experts " + std::to_string(options.model.experts), "--experts 0");
+  if (layout.offload.any()) refuse(flag, "--offload", "--offload none");
+  if (layout.compute == core::DType::f16) refuse(flag, "--dtype f16", "--dtype f32 or bf16");
+  if (options.device.cuda) refuse(flag, "--device cuda", "--device cpu");
+  if (options.layout.compression.given()) refuse(flag, "--compression", "--compression none");
   if (!options.checkpoint_folder.empty() || !options.resume.empty() || !options.export_file.empty()) {
-    refuse("--checkpoint, --resume or --export", "none of these, because each replica has its own state");
+    refuse(flag, "--checkpoint, --resume or --export", "none of these, because each replica has its own state");
   }
 }
 
 void check_server_rank(const TrainOptions& options) {
   if (!options.sync.has_server_rank()) return;
-  const auto refuse = [&](const std::string& with, const std::string& allowed) {
-    throw core::usage_error("--sync " + text_of(options.sync) + " together with " + with + "; allowed: " + allowed);
-  };
-  if (options.layout.tp > 1) refuse("--tp " + std::to_string(options.layout.tp), "--tp 1");
-  if (options.layout.pp > 1) refuse("--pp " + std::to_string(options.layout.pp), "--pp 1");
-  if (options.sample_tokens > 0) refuse("--sample", "no --sample");
-  if (!options.init_from.empty()) refuse("--init-from", "no --init-from");
-  if (options.validate_every > 0) refuse("--validate-every", "validation only at the end");
+  const std::string flag = "--sync " + text_of(options.sync);
+  if (options.layout.tp > 1) refuse(flag, "--tp " + std::to_string(options.layout.tp), "--tp 1");
+  if (options.layout.pp > 1) refuse(flag, "--pp " + std::to_string(options.layout.pp), "--pp 1");
+  if (options.sample_tokens > 0) refuse(flag, "--sample", "no --sample");
+  if (!options.init_from.empty()) refuse(flag, "--init-from", "no --init-from");
+  if (options.validate_every > 0) refuse(flag, "--validate-every", "validation only at the end");
 }
 
 void check_sync(const TrainOptions& options) {
@@ -260,8 +252,7 @@ void check_sync(const TrainOptions& options) {
   check_replicas(options);
   check_server_rank(options);
   if (options.sync.servers > options.layout.dp) {
-    throw core::usage_error("--sync " + text_of(options.sync) + " together with --dp " +
-                            std::to_string(options.layout.dp) + "; allowed: servers=1 to --dp");
+    refuse("--sync " + text_of(options.sync), fmt::format("--dp {}", options.layout.dp), "servers=1 to --dp");
   }
   if (options.straggler.replica >= options.layout.dp) {
     throw core::usage_error("--straggler " + text_of(options.straggler) + ": allowed: replica=0 to " +

@@ -81,10 +81,9 @@ const RankStage* RankModel::find_stage(std::int32_t stage) const {
 }
 
 RankStage& RankModel::stage(std::int32_t stage) {
-  const auto found =
-      std::find_if(stages_.begin(), stages_.end(), [&](const RankStage& has) { return has.stage == stage; });
-  LOCKSTEP_CHECK(found != stages_.end(), "a task belongs to a stage of its rank");
-  return *found;
+  const RankStage* const found = find_stage(stage);
+  LOCKSTEP_CHECK(found != nullptr, "a task belongs to a stage of its rank");
+  return stages_[static_cast<std::size_t>(found - stages_.data())];
 }
 
 std::int32_t RankModel::bucket_of_unit(std::int32_t stage, std::int32_t unit) {
