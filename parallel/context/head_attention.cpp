@@ -1,9 +1,9 @@
 #include "parallel/context/attention_forms.h"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
-#include "core/error.h"
 #include "kernels/attention/attention.h"
 
 namespace lockstep::parallel {
@@ -20,18 +20,18 @@ class HeadAttention final : public ContextAttention {
 
   void split(kernels::In qkv) override {
     const std::int64_t fused = layer_.fused_columns();
-    queries_.sent = make_as(ContextArray::queries);
-    keys_.sent = make_as(ContextArray::keys);
-    spread(qkv, {0, fused, own_queries(), 1}, queries_.sent);
-    spread(qkv, {layer_.query_columns(), fused, own_keys(), 2}, keys_.sent);
+    stages_of(ContextArray::queries).sent = make_as(ContextArray::queries);
+    stages_of(ContextArray::keys).sent = make_as(ContextArray::keys);
+    spread(qkv, {0, fused, own_queries(), 1}, stages_of(ContextArray::queries).sent);
+    spread(qkv, {layer_.query_columns(), fused, own_keys(), 2}, stages_of(ContextArray::keys).sent);
   }
   void core(std::int32_t /*turn*/) override {
     q_ = make_as(ContextArray::queries);
-    to_sequences(queries_.received, own_queries(), 1, q_);
-    queries_.received.reset();
+    to_sequences(stages_of(ContextArray::queries).received, own_queries(), 1, q_);
+    stages_of(ContextArray::queries).received.reset();
     kv_ = make_as(ContextArray::keys);
-    to_sequences(keys_.received, own_keys(), 2, kv_);
-    keys_.received.reset();
+    to_sequences(stages_of(ContextArray::keys).received, own_keys(), 2, kv_);
+    stages_of(ContextArray::keys).received.reset();
     o_ = make_as(ContextArray::outputs);
     lse_ = workspace_.memory.make(MemoryKind::activations, core::DType::f32, layer_.elems(ContextArray::sums));
     kernels::run(kernels::AttentionForward{.shape = shape(),
@@ -41,13 +41,13 @@ class HeadAttention final : public ContextAttention {
                                            .o = o_.out(),
                                            .lse = lse_.out()},
                  workspace_.where);
-    outputs_.sent = make_as(ContextArray::outputs);
-    from_sequences(o_, own_queries(), 1, outputs_.sent);
+    stages_of(ContextArray::outputs).sent = make_as(ContextArray::outputs);
+    from_sequences(o_, own_queries(), 1, stages_of(ContextArray::outputs).sent);
   }
   void merge(std::int32_t /*turn*/) override {
     output_ = make_as(ContextArray::outputs);
-    collect(outputs_.received, {0, layer_.query_columns(), own_queries(), 1}, output_.out());
-    outputs_.received.reset();
+    collect(stages_of(ContextArray::outputs).received, {0, layer_.query_columns(), own_queries(), 1}, output_.out());
+    stages_of(ContextArray::outputs).received.reset();
   }
   kernels::In output() const override { return output_.in(); }
   void forget() override {
@@ -56,13 +56,13 @@ class HeadAttention final : public ContextAttention {
   void give_up_output() override { output_.reset(); }
 
   void begin_backward(kernels::In d_o) override {
-    d_outputs_.sent = make_as(ContextArray::d_outputs);
-    spread(d_o, {0, layer_.query_columns(), own_queries(), 1}, d_outputs_.sent);
+    stages_of(ContextArray::d_outputs).sent = make_as(ContextArray::d_outputs);
+    spread(d_o, {0, layer_.query_columns(), own_queries(), 1}, stages_of(ContextArray::d_outputs).sent);
   }
   void core_gradient(std::int32_t /*turn*/) override {
     Tensor d_o = make_as(ContextArray::d_outputs);
-    to_sequences(d_outputs_.received, own_queries(), 1, d_o);
-    d_outputs_.received.reset();
+    to_sequences(stages_of(ContextArray::d_outputs).received, own_queries(), 1, d_o);
+    stages_of(ContextArray::d_outputs).received.reset();
     Tensor dq = make_as(ContextArray::d_queries);
     Tensor d_kv = make_as(ContextArray::d_keys);
     const std::int64_t keys = kv_.elems() / 2;
@@ -78,19 +78,19 @@ class HeadAttention final : public ContextAttention {
                                             .dv = d_kv.out(keys, keys)},
                  workspace_.where);
     for (Tensor* const tensor : {&q_, &kv_, &o_, &lse_, &d_o}) tensor->reset();
-    d_queries_.sent = make_as(ContextArray::d_queries);
-    from_sequences(dq, own_queries(), 1, d_queries_.sent);
+    stages_of(ContextArray::d_queries).sent = make_as(ContextArray::d_queries);
+    from_sequences(dq, own_queries(), 1, stages_of(ContextArray::d_queries).sent);
     dq.reset();
-    d_keys_.sent = make_as(ContextArray::d_keys);
-    from_sequences(d_kv, own_keys(), 2, d_keys_.sent);
+    stages_of(ContextArray::d_keys).sent = make_as(ContextArray::d_keys);
+    from_sequences(d_kv, own_keys(), 2, stages_of(ContextArray::d_keys).sent);
   }
   void merge_gradients(std::int32_t /*turn*/) override {}
   void join(kernels::Out d_qkv) override {
     const std::int64_t fused = layer_.fused_columns();
-    collect(d_queries_.received, {0, fused, own_queries(), 1}, d_qkv);
-    d_queries_.received.reset();
-    collect(d_keys_.received, {layer_.query_columns(), fused, own_keys(), 2}, d_qkv);
-    d_keys_.received.reset();
+    collect(stages_of(ContextArray::d_queries).received, {0, fused, own_queries(), 1}, d_qkv);
+    stages_of(ContextArray::d_queries).received.reset();
+    collect(stages_of(ContextArray::d_keys).received, {layer_.query_columns(), fused, own_keys(), 2}, d_qkv);
+    stages_of(ContextArray::d_keys).received.reset();
   }
 
   ContextMove exchange(bool backward, const workload::ExchangePosition& place) override {
@@ -110,23 +110,7 @@ class HeadAttention final : public ContextAttention {
     Tensor sent;
     Tensor received;
   };
-  ExchangeStages& stages_of(workload::ContextArray array) {
-    switch (array) {
-      case ContextArray::queries:
-        return queries_;
-      case ContextArray::keys:
-        return keys_;
-      case ContextArray::outputs:
-        return outputs_;
-      case ContextArray::d_outputs:
-        return d_outputs_;
-      case ContextArray::d_queries:
-        return d_queries_;
-      default:
-        LOCKSTEP_CHECK(array == ContextArray::d_keys, "an array that is exchanged between tokens and heads");
-        return d_keys_;
-    }
-  }
+  ExchangeStages& stages_of(ContextArray array) { return stages_.at(static_cast<std::size_t>(array)); }
 
   std::int64_t own_queries() const { return layer_.query_columns() / layer_.shape.ranks; }  // columns
   std::int64_t own_keys() const { return layer_.key_columns() / layer_.shape.ranks; }
@@ -194,7 +178,7 @@ class HeadAttention final : public ContextAttention {
   const ContextPlan& plan_;
   const ContextLayer& layer_;
   const Workspace workspace_;
-  ExchangeStages queries_, keys_, outputs_, d_outputs_, d_queries_, d_keys_;
+  std::array<ExchangeStages, workload::kNumContextArrays> stages_;  // by ContextArray
   Tensor q_, kv_, o_, lse_;  // this rank's heads, whole sequences: [batch, length, ...]
   Tensor output_;            // this rank's tokens
 };

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/error.h"
+#include "testing/core/fixtures.h"
 #include "testing/core/forwarding_device.h"
 
 namespace lockstep::parallel {
@@ -50,13 +50,7 @@ TEST_F(MemoryTest, ThePeakOfAllIsNotTheSumOfPeaks) {
 }
 
 std::string refusal_of(Memory& memory, std::int64_t elems) {
-  try {
-    memory.make(MemoryKind::activations, DType::f32, elems);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { memory.make(MemoryKind::activations, DType::f32, elems); });
 }
 
 TEST_F(MemoryTest, ABudgetIsNotExceeded) {

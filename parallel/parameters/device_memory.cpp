@@ -108,26 +108,23 @@ static_assert(workload::OffloadStaging::kAlign % core::AsyncFile::kAlign == 0);
 class HostRoom final : public StateRoom {
  public:
   HostRoom(core::Device& device, std::int64_t bytes)
-      : device_(device), memory_(static_cast<std::byte*>(device.allocate_pinned(static_cast<std::size_t>(bytes)))) {}
-  ~HostRoom() override { device_.release_pinned(memory_); }
-  HostRoom(const HostRoom&) = delete;
-  HostRoom& operator=(const HostRoom&) = delete;
+      : device_(device), memory_(device, static_cast<std::size_t>(bytes)) {}
 
   bool in_blocks() const override { return false; }
   Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override {
-    device_.copy_to_device(to, memory_ + offset, static_cast<std::size_t>(bytes));
+    device_.copy_to_device(to, host_memory() + offset, static_cast<std::size_t>(bytes));
     return 0;
   }
   Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) override {
-    device_.copy_to_host(memory_ + offset, from, static_cast<std::size_t>(bytes));
+    device_.copy_to_host(host_memory() + offset, from, static_cast<std::size_t>(bytes));
     return 0;
   }
   void wait(Ticket /*ticket*/) override {}
-  std::byte* host_memory() override { return memory_; }
+  std::byte* host_memory() override { return memory_.as<std::byte>(); }
 
  private:
   core::Device& device_;
-  std::byte* memory_;
+  core::PinnedMemory memory_;
 };
 
 // For a device with queued work: copies have a stream of their own and overlap with kernels. wait() makes the kernels'

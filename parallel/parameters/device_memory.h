@@ -70,6 +70,13 @@ MakeStateRoom rooms_of_host(core::Device& device, core::Stream* kernels = nullpt
 // A file without a name in the folder, read and written asynchronously (core/async_file.h).
 MakeStateRoom rooms_in_files(const std::string& folder, std::chrono::milliseconds timeout);
 
+// The first address of whole blocks from `memory` on.
+inline std::byte* aligned(void* memory) {
+  constexpr auto kAlign = static_cast<std::uintptr_t>(workload::OffloadStaging::kAlign);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  return static_cast<std::byte*>(memory) + ((address + kAlign - 1) / kAlign * kAlign - address);
+}
+
 // A tensor that a StateRoom copies from and to: whole blocks from an aligned address on.
 
 struct StagedTensor {
@@ -96,13 +103,11 @@ inline StagedTensor unaligned(Tensor tensor) {
 }
 
 inline StagedTensor make_staged(Memory& memory, MemoryKind kind, core::DType dtype, std::int64_t elems) {
-  constexpr auto kAlign = static_cast<std::uintptr_t>(workload::OffloadStaging::kAlign);
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(dtype));
   StagedTensor staged{
       .memory = memory.make(kind, dtype, workload::OffloadStaging::staged_bytes(elem_bytes * elems) / elem_bytes),
       .elems = elems};
-  const auto address = reinterpret_cast<std::uintptr_t>(staged.memory.data());
-  staged.data = static_cast<std::byte*>(staged.memory.data()) + ((address + kAlign - 1) / kAlign * kAlign - address);
+  staged.data = aligned(staged.memory.data());
   return staged;
 }
 

@@ -17,13 +17,6 @@ namespace {
 
 constexpr std::array kKinds{OffloadKind::optimizer, OffloadKind::gradients, OffloadKind::parameters};
 
-bool is_read(OffloadedShards::Use use) {
-  return use == OffloadedShards::Use::reads || use == OffloadedShards::Use::changes;
-}
-bool is_written(OffloadedShards::Use use) {
-  return use == OffloadedShards::Use::makes || use == OffloadedShards::Use::changes;
-}
-
 }  // namespace
 
 OffloadedShards::OffloadedShards(Memory& memory, const StoreOptions& options, const std::vector<FlatRange>& own)
@@ -87,10 +80,7 @@ OffloadedShards::StagedPart OffloadedShards::staged(std::size_t piece, OffloadKi
     return {memory + pieces_[piece].offset[k], false};
   }
   Staging& staging = staging_of(piece);
-  auto* data = staging.on_host.given() ? staging.on_host.as<std::byte>() : staging.memory.as<std::byte>();
-  constexpr auto kAlign = static_cast<std::uintptr_t>(OffloadStaging::kAlign);
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  data += (address + kAlign - 1) / kAlign * kAlign - address;
+  std::byte* data = aligned(staging.on_host.given() ? staging.on_host.as<std::byte>() : staging.memory.as<std::byte>());
   for (const OffloadKind before : kKinds) {
     if (before < kind) data += staging_.bytes_of(before, pieces_[piece].range.count());
   }
@@ -118,29 +108,26 @@ ShardViews OffloadedShards::views_of(std::size_t piece, const Visiting& visiting
   return views;
 }
 
+template <class Copy>
+void OffloadedShards::begin_copies(std::size_t piece, const Visiting& visiting, Use alone, Tickets& tickets,
+                                   const Copy& copy) {
+  for (const OffloadKind kind : kKinds) {
+    const auto k = static_cast<std::size_t>(kind);
+    if (visiting.rooms[k] == nullptr || (visiting.uses[k] != alone && visiting.uses[k] != Use::changes)) continue;
+    const StagedPart part = staged(piece, kind, visiting);
+    if (!part.copied) continue;
+    const std::int64_t bytes = staging_.bytes_of(kind, pieces_[piece].range.count());
+    tickets[k] = copy(*visiting.rooms[k], pieces_[piece].offset[k], part.data, bytes);
+    shelf(kind).moved_bytes += bytes;
+  }
+}
+
 void OffloadedShards::begin_reads(std::size_t piece, const Visiting& visiting) {
   end(staging_of(piece).writes, visiting);
-  for (const OffloadKind kind : kKinds) {
-    const auto k = static_cast<std::size_t>(kind);
-    if (visiting.rooms[k] == nullptr || !is_read(visiting.uses[k])) continue;
-    const StagedPart to = staged(piece, kind, visiting);
-    if (!to.copied) continue;
-    const std::int64_t bytes = staging_.bytes_of(kind, pieces_[piece].range.count());
-    staging_of(piece).reads[k] = visiting.rooms[k]->read(pieces_[piece].offset[k], to.data, bytes);
-    shelf(kind).moved_bytes += bytes;
-  }
+  begin_copies(piece, visiting, Use::reads, staging_of(piece).reads,
+               [](StateRoom& room, auto... copy) { return room.read(copy...); });
 }
-void OffloadedShards::begin_writes(std::size_t piece, const Visiting& visiting) {
-  for (const OffloadKind kind : kKinds) {
-    const auto k = static_cast<std::size_t>(kind);
-    if (visiting.rooms[k] == nullptr || !is_written(visiting.uses[k])) continue;
-    const StagedPart from = staged(piece, kind, visiting);
-    if (!from.copied) continue;
-    const std::int64_t bytes = staging_.bytes_of(kind, pieces_[piece].range.count());
-    staging_of(piece).writes[k] = visiting.rooms[k]->write(pieces_[piece].offset[k], from.data, bytes);
-    shelf(kind).moved_bytes += bytes;
-  }
-}
+
 void OffloadedShards::end(Tickets& tickets, const Visiting& visiting) {
   for (std::size_t k = 0; k < kNumOffloadKinds; ++k) {
     const auto ticket = std::exchange(tickets[k], std::nullopt);
@@ -157,7 +144,8 @@ void OffloadedShards::visit_pieces(std::size_t begin, std::size_t end_piece, con
     end(staging_of(piece).reads, visiting);
     end(staging_of(piece).writes, visiting);  // writes of an earlier piece, if nothing was read
     visit(pieces_[piece], views_of(piece, visiting));
-    begin_writes(piece, visiting);
+    begin_copies(piece, visiting, Use::makes, staging_of(piece).writes,
+                 [](StateRoom& room, auto... copy) { return room.write(copy...); });
   }
   for (Staging& staging : stagings_) end(staging.writes, visiting);
 }
@@ -216,10 +204,6 @@ void OffloadedShards::write(OffloadKind kind, std::size_t bucket, const StagedTe
 
 namespace {
 
-std::int64_t in_blocks(std::int64_t bytes) {
-  return (bytes + TensorsAway::kAlign - 1) / TensorsAway::kAlign * TensorsAway::kAlign;
-}
-
 // The bytes of several tensors in order.
 class ByteSpans {
  public:
@@ -253,10 +237,9 @@ TensorsAway::TensorsAway(Memory& memory, const MakeStateRoom& make_room, std::in
   LOCKSTEP_CHECK(memory.device().is_host_memory(), "tensors leave a device whose memory the host can use");
   if (!room_->in_blocks()) return;
   const auto count = static_cast<std::int64_t>(blocks_.size());
-  staging_ = core::PinnedMemory(memory.device(), static_cast<std::size_t>(count * kBlockBytes + kAlign));
-  const auto address = reinterpret_cast<std::uintptr_t>(staging_.as<std::byte>());
-  std::byte* next =
-      staging_.as<std::byte>() + (in_blocks(static_cast<std::int64_t>(address)) - static_cast<std::int64_t>(address));
+  staging_ =
+      core::PinnedMemory(memory.device(), static_cast<std::size_t>(count * kBlockBytes + OffloadStaging::kAlign));
+  std::byte* next = aligned(staging_.as<std::byte>());
   for (HostBlock& block : blocks_) block.data = std::exchange(next, next + kBlockBytes);
 }
 
@@ -301,8 +284,8 @@ void TensorsAway::write_blocks(const Slot& slot, std::span<Tensor* const> tensor
     from.next(here, [&](const std::byte* data, std::size_t count) {
       std::memcpy(std::exchange(to, to + count), data, count);
     });
-    std::memset(to, 0, static_cast<std::size_t>(in_blocks(here) - here));
-    block.ticket = room_->write(slot.offset + at, block.data, in_blocks(here));
+    std::memset(to, 0, static_cast<std::size_t>(OffloadStaging::whole_blocks(here) - here));
+    block.ticket = room_->write(slot.offset + at, block.data, OffloadStaging::whole_blocks(here));
     block.moves = true;
   }
 }
@@ -333,7 +316,8 @@ void TensorsAway::read_blocks(const Slot& slot, std::span<Tensor* const> tensors
     const std::int64_t at = number * kBlockBytes;
     if (at >= slot.bytes) return;
     HostBlock& block = blocks_[static_cast<std::size_t>(number % count)];
-    block.ticket = room_->read(slot.offset + at, block.data, in_blocks(std::min(kBlockBytes, slot.bytes - at)));
+    block.ticket =
+        room_->read(slot.offset + at, block.data, OffloadStaging::whole_blocks(std::min(kBlockBytes, slot.bytes - at)));
     block.moves = true;
   };
   for (std::int64_t number = 0; number < count; ++number) begin(number);

@@ -106,8 +106,10 @@ class OffloadedShards {
   };
   StagedPart staged(std::size_t piece, workload::OffloadKind kind, const Visiting& visiting);
   ShardViews views_of(std::size_t piece, const Visiting& visiting);
+  // Begins copies of the piece's parts that are used so, each by copy(room, offset, data, bytes).
+  template <class Copy>
+  void begin_copies(std::size_t piece, const Visiting& visiting, Use alone, Tickets& tickets, const Copy& copy);
   void begin_reads(std::size_t piece, const Visiting& visiting);
-  void begin_writes(std::size_t piece, const Visiting& visiting);
   static void end(Tickets& tickets, const Visiting& visiting);
   std::int64_t shard_bytes(workload::OffloadKind kind, std::size_t bucket) const;
 
@@ -131,8 +133,6 @@ class OffloadedShards {
 class TensorsAway {
  public:
   using Slot = workload::CopySlot;
-  static constexpr std::int64_t kAlign = 4096;
-
   // `room_bytes`: size of all slots together.
   TensorsAway(Memory& memory, const MakeStateRoom& make_room, std::int64_t room_bytes);
   ~TensorsAway();  // copies in flight end first

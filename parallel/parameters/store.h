@@ -165,7 +165,6 @@ class ParameterStore {
   // sum = sum of squares of the own gradients of parameters for which counts(parameter) is true: one f64.
   void sum_of_squares(const std::function<bool(std::size_t)>& counts, const kernels::Out& sum,
                       const kernels::Context& where);
-  bool gradients_are_finite();
   // The optimizer on this rank's shards: gradients are multiplied by `factor` (of clipping and loss scaling). `step`
   // counts from 1. Weights that other ranks own must be gathered again; stage 3 frees weights that are still gathered.
   void update(const kernels::OptimizerNumbers& optimizer, std::int64_t step, float factor);

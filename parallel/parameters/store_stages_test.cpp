@@ -33,18 +33,6 @@ void expect_same(Ranks& ranks, Ranks& expected) {
   }
 }
 
-struct Dtypes {
-  DType compute;
-  DType gradient;
-};
-constexpr Dtypes kDtypes[] = {
-    {DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}, {DType::f16, DType::f16}};
-
-std::string text_of(const StoreOptions& options, std::int32_t shards) {
-  return std::string(core::short_name_of(options.compute)) + " " + std::string(core::short_name_of(options.gradient)) +
-         ", stage " + std::to_string(options.zero) + " of " + std::to_string(shards);
-}
-
 // One rank that makes all ranks' gradients.
 void train_alone(Ranks& single, std::size_t num_ranks, int microbatches, Gradients (*gradients_of)(int step)) {
   single.each([](ParameterStore& store) { store.initialize(17); });
@@ -90,12 +78,12 @@ void train_hybrid(std::vector<std::unique_ptr<Ranks>>& replicas, int microbatche
 }
 
 TEST(StoreStages, ReplicasOfShardsGiveTheBitsOfOneRank) {
-  for (const Dtypes& dtypes : kDtypes) {
+  for (const StoreOptions& dtypes : kDtypes) {
     for (const int microbatches : {1, 2}) {
-      Ranks single({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
+      Ranks single(dtypes, 1);
       train_alone(single, 4, microbatches, small_integers);
       for (std::int32_t zero = 1; zero <= 3; ++zero) {
-        const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero};
+        const StoreOptions options = at_stage(dtypes, zero);
         std::vector<std::unique_ptr<Ranks>> replicas;
         for (int set = 0; set < 2; ++set) replicas.push_back(std::make_unique<Ranks>(options, 2));
         train_hybrid(replicas, microbatches);
@@ -129,19 +117,17 @@ TEST(StoreStages, TheWholeIsGivenUpBeforeReplicasAreSummed) {
 }
 
 TEST(StoreStages, ExactSumsGiveTheBitsOfOneRank) {
-  for (const Dtypes& dtypes : kDtypes) {
+  for (const StoreOptions& dtypes : kDtypes) {
     for (std::int32_t shards = 1; shards <= 4; ++shards) {
       for (const int microbatches : {1, 2}) {
-        Ranks single({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
+        Ranks single(dtypes, 1);
         train_alone(single, static_cast<std::size_t>(shards), microbatches, small_integers);
         for (std::int32_t zero = 0; zero <= 3; ++zero) {
           for (const When when : {When::each_microbatch, When::late, When::once}) {
             if (zero < 2 && when != When::once) continue;
-            Ranks ranks({.compute = dtypes.compute,
-                         .gradient = dtypes.gradient,
-                         .zero = zero,
-                         .reduce_every_microbatch = when != When::once},
-                        shards);
+            StoreOptions options = at_stage(dtypes, zero);
+            options.reduce_every_microbatch = when != When::once;
+            Ranks ranks(options, shards);
             SCOPED_TRACE(text_of(ranks.options(), shards) + ", when " + std::to_string(static_cast<int>(when)));
             train(ranks, microbatches, when, small_integers);
             expect_same(ranks, single);
@@ -154,12 +140,12 @@ TEST(StoreStages, ExactSumsGiveTheBitsOfOneRank) {
 
 // With sums made in the same order, of numbers that do get rounded: all stages are stage 0.
 TEST(StoreStages, AllStagesRoundAlike) {
-  for (const Dtypes& dtypes : kDtypes) {
+  for (const StoreOptions& dtypes : kDtypes) {
     for (std::int32_t shards = 2; shards <= 4; ++shards) {
-      Ranks stage0({.compute = dtypes.compute, .gradient = dtypes.gradient}, shards);
+      Ranks stage0(dtypes, shards);
       train(stage0, 1, When::once, fractions);
       for (std::int32_t zero = 1; zero <= 3; ++zero) {
-        Ranks ranks({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero}, shards);
+        Ranks ranks(at_stage(dtypes, zero), shards);
         SCOPED_TRACE(text_of(ranks.options(), shards));
         train(ranks, 1, When::each_microbatch, fractions);
         expect_same(ranks, stage0);
@@ -220,17 +206,13 @@ TEST_P(OneStep, IsAdamW) {
 // State that went through runs() into stores of another layout goes on alike; also where memory is a device's.
 TEST(StoreStages, StateGoesIntoAnotherLayout) {
   const StoreOptions bf16{.compute = DType::bf16, .gradient = DType::f32};
-  StoreOptions from = bf16;
-  from.zero = 3;
-  Ranks ranks(from, 3);
+  Ranks ranks(at_stage(bf16, 3), 3);
   train(ranks, 1, When::each_microbatch, small_integers);
   for (std::int32_t zero = 0; zero <= 3; ++zero) {
     for (const RanksSetup& setup :
          {RanksSetup{}, RanksSetup{.distant = true}, RanksSetup{.offload = {.optimizer = Offload::host}},
           RanksSetup{.offload = {.optimizer = Offload::file}}}) {
-      StoreOptions to = bf16;
-      to.zero = zero;
-      Ranks others(to, 2, setup);
+      Ranks others(at_stage(bf16, zero), 2, setup);
       for (const State state : {State::master, State::first_moment, State::second_moment}) {
         const auto whole = ranks.whole(state);
         others.each([&](ParameterStore& store) {
@@ -274,18 +256,17 @@ void expect_same_bits_offloaded(const StoreOptions& options, const OffloadPlaces
 // In pieces that end within parameters and within what a kernel takes at once.
 TEST(StoreStages, OffloadedStatesAreTheSameBits) {
   for (const Offload place : {Offload::host, Offload::file}) {
-    for (const Dtypes& dtypes : kDtypes) {
+    for (const StoreOptions& dtypes : kDtypes) {
       for (const std::int32_t zero : {0, 1, 2, 3}) {
-        expect_same_bits_offloaded({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero},
-                                   {.optimizer = place});
+        expect_same_bits_offloaded(at_stage(dtypes, zero), {.optimizer = place});
       }
     }
   }
 }
 
 TEST(StoreStages, OffloadedGradientsAndWeightsAreTheSameBits) {
-  for (const Dtypes& dtypes : kDtypes) {
-    const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = 3};
+  for (const StoreOptions& dtypes : kDtypes) {
+    const StoreOptions options = at_stage(dtypes, 3);
     for (const Offload optimizer : {Offload::none, Offload::host}) {
       for (const Offload gradients : {Offload::none, Offload::host}) {
         for (const Offload parameters : {Offload::none, Offload::host}) {
@@ -295,9 +276,7 @@ TEST(StoreStages, OffloadedGradientsAndWeightsAreTheSameBits) {
     }
     expect_same_bits_offloaded(options, {Offload::file, Offload::file, Offload::file});
     expect_same_bits_offloaded(options, {Offload::none, Offload::file, Offload::host});
-    StoreOptions two = options;
-    two.zero = 2;
-    expect_same_bits_offloaded(two, {.optimizer = Offload::file, .gradients = Offload::host});
+    expect_same_bits_offloaded(at_stage(dtypes, 2), {.optimizer = Offload::file, .gradients = Offload::host});
   }
 }
 
@@ -306,9 +285,8 @@ TEST(StoreStages, OffloadedShardsOfSeveralPiecesAreTheSameBits) {
   const RanksSetup setup{.parameters = {{.name = "w", .shape = {70, 130}, .part = 0, .deviation = 1, .decays = true},
                                         {.name = "b", .shape = {5000}, .part = 1, .fill = 0.25F}},
                          .buckets = {{1}, {0}}};
-  for (const Dtypes& dtypes : kDtypes) {
-    expect_same_bits_offloaded({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = 3},
-                               {Offload::host, Offload::file, Offload::file}, setup);
+  for (const StoreOptions& dtypes : kDtypes) {
+    expect_same_bits_offloaded(at_stage(dtypes, 3), {Offload::host, Offload::file, Offload::file}, setup);
   }
 }
 
@@ -343,9 +321,9 @@ void train_delayed(Ranks& ranks, int microbatches) {
 
 TEST(StoreStages, DelayedUpdatesOfTheSameGradientsAreTheSameBits) {
   for (const std::int32_t zero : {2, 3}) {
-    for (const Dtypes& dtypes : kDtypes) {
+    for (const StoreOptions& dtypes : kDtypes) {
       if (dtypes.compute == DType::f32) continue;
-      const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero};
+      const StoreOptions options = at_stage(dtypes, zero);
       Ranks here(options, 2);
       train(here, 2, When::each_microbatch, fractions);
       for (const Offload place : {Offload::host, Offload::file}) {
@@ -363,10 +341,9 @@ TEST(StoreStages, DelayedUpdatesOfTheSameGradientsAreTheSameBits) {
 }
 
 TEST(StoreStages, StatesOfADeviceAreOffloaded) {
-  for (const Dtypes& dtypes : kDtypes) {
+  for (const StoreOptions& dtypes : kDtypes) {
     for (const std::int32_t zero : {0, 3}) {
-      expect_same_bits_offloaded({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero},
-                                 {.optimizer = Offload::host}, {.distant = true});
+      expect_same_bits_offloaded(at_stage(dtypes, zero), {.optimizer = Offload::host}, {.distant = true});
     }
   }
 }

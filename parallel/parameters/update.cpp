@@ -12,22 +12,6 @@
 namespace lockstep::parallel {
 namespace {
 
-// One result of a kernel per input, all on the device until the last is queued.
-template <class T, class Run>
-std::vector<T> results_of(const std::vector<kernels::In>& inputs, core::DType dtype, Memory& memory,
-                          const kernels::Context& where, Run&& run) {
-  std::vector<T> on_host;
-  if (inputs.empty()) return on_host;
-  const Tensor results = memory.make(MemoryKind::buffers, dtype, static_cast<std::int64_t>(inputs.size()));
-  for (const kernels::In& input : inputs) {
-    run(input, results.out(static_cast<std::int64_t>(on_host.size()), 1));
-    on_host.emplace_back();
-  }
-  finish(where);
-  memory.device().copy_to_host(on_host.data(), results.data(), on_host.size() * sizeof(T));
-  return on_host;
-}
-
 // sum = sum of terms, in their order; many terms take several passes.
 void add_up(const Tensor& terms, const kernels::Out& sum, const kernels::Context& where) {
   constexpr std::int64_t kMostAtOnce = 256;
@@ -67,18 +51,6 @@ void ParameterStore::sum_of_squares(const std::function<bool(std::size_t)>& coun
     kernels::run(kernels::SumOfSquares{.count = x.elems, .x = x, .sum = sums.out(term++, 1)}, where);
   }
   add_up(sums, sum, where);
-}
-
-bool ParameterStore::gradients_are_finite() {
-  std::vector<kernels::In> inputs;
-  for (Bucket& bucket : data_->buckets) {
-    inputs.push_back(data_->reduced_gradient(bucket).in(bucket.own));
-  }
-  const std::vector<std::int32_t> finite = results_of<std::int32_t>(
-      inputs, core::DType::i32, data_->memory, data_->where, [this](const kernels::In& x, const kernels::Out& result) {
-        kernels::run(kernels::FiniteCheck{.count = x.elems, .x = x, .finite = result}, data_->where);
-      });
-  return std::all_of(finite.begin(), finite.end(), [](std::int32_t is_finite) { return is_finite != 0; });
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,22 @@ inline void put(const kernels::Out& to, std::int64_t begin, const std::vector<fl
     if (to.dtype == core::DType::bf16) to.as<core::BFloat16>()[i] = core::to_bfloat16(values[k]);
     if (to.dtype == core::DType::f16) to.as<core::Float16>()[i] = core::to_float16(values[k]);
   }
+}
+
+// Every choice of dtypes.
+inline const StoreOptions kDtypes[] = {{},
+                                       {.compute = core::DType::bf16},
+                                       {.compute = core::DType::bf16, .gradient = core::DType::bf16},
+                                       {.compute = core::DType::f16, .gradient = core::DType::f16}};
+
+inline StoreOptions at_stage(StoreOptions options, std::int32_t zero) {
+  options.zero = zero;
+  return options;
+}
+
+inline std::string text_of(const StoreOptions& options, std::int32_t shards) {
+  return std::string(core::short_name_of(options.compute)) + " " + std::string(core::short_name_of(options.gradient)) +
+         ", stage " + std::to_string(options.zero) + " of " + std::to_string(shards);
 }
 
 struct RanksSetup {
