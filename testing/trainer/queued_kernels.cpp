@@ -60,147 +60,58 @@ core::Stream& CudaContext::queue() const {
   return state_->stream;
 }
 
-void run_cuda(const GeluForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GeluBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const SwigluForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const SwigluBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Rotary& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const CrossEntropy& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const CrossEntropyStats& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const CrossEntropyFinish& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const EmbeddingForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const EmbeddingBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const AttentionForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const AttentionBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const AttentionMerge& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const CopyRows& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GemmForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GemmInputGradient& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GemmWeightGradient& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GemmBatched& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const RouterForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const RouterBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const AssignSlots& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Permute& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Unpermute& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const UnpermuteBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GroupedGemmForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GroupedGemmInputGradient& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GroupedGemmWeightGradient& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const OptimizerStep& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const SumOfSquares& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const ClipFactor& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const FiniteCheck& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Cast& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Quantize& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Dequantize& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Fp8Decode& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GemmFp8& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const GemmFp8Add& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const PackBucket& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const UnpackBucket& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Reduction& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const ResidualAdd& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const SoftmaxForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const SoftmaxBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const NormForward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const NormBackward& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
-void run_cuda(const Dropout& args, CudaContext& cuda) {
-  queue(args, cuda);
-}
+#define LOCKSTEP_QUEUED(Kernel)                          \
+  void run_cuda(const Kernel& args, CudaContext& cuda) { \
+    queue(args, cuda);                                   \
+  }
+LOCKSTEP_QUEUED(GeluForward)
+LOCKSTEP_QUEUED(GeluBackward)
+LOCKSTEP_QUEUED(SwigluForward)
+LOCKSTEP_QUEUED(SwigluBackward)
+LOCKSTEP_QUEUED(Rotary)
+LOCKSTEP_QUEUED(CrossEntropy)
+LOCKSTEP_QUEUED(CrossEntropyStats)
+LOCKSTEP_QUEUED(CrossEntropyFinish)
+LOCKSTEP_QUEUED(EmbeddingForward)
+LOCKSTEP_QUEUED(EmbeddingBackward)
+LOCKSTEP_QUEUED(AttentionForward)
+LOCKSTEP_QUEUED(AttentionBackward)
+LOCKSTEP_QUEUED(AttentionMerge)
+LOCKSTEP_QUEUED(CopyRows)
+LOCKSTEP_QUEUED(GemmForward)
+LOCKSTEP_QUEUED(GemmInputGradient)
+LOCKSTEP_QUEUED(GemmWeightGradient)
+LOCKSTEP_QUEUED(GemmBatched)
+LOCKSTEP_QUEUED(RouterForward)
+LOCKSTEP_QUEUED(RouterBackward)
+LOCKSTEP_QUEUED(AssignSlots)
+LOCKSTEP_QUEUED(Permute)
+LOCKSTEP_QUEUED(Unpermute)
+LOCKSTEP_QUEUED(UnpermuteBackward)
+LOCKSTEP_QUEUED(GroupedGemmForward)
+LOCKSTEP_QUEUED(GroupedGemmInputGradient)
+LOCKSTEP_QUEUED(GroupedGemmWeightGradient)
+LOCKSTEP_QUEUED(OptimizerStep)
+LOCKSTEP_QUEUED(SumOfSquares)
+LOCKSTEP_QUEUED(ClipFactor)
+LOCKSTEP_QUEUED(FiniteCheck)
+LOCKSTEP_QUEUED(Cast)
+LOCKSTEP_QUEUED(Quantize)
+LOCKSTEP_QUEUED(Dequantize)
+LOCKSTEP_QUEUED(Fp8Encode)
+LOCKSTEP_QUEUED(Fp8Decode)
+LOCKSTEP_QUEUED(GemmFp8)
+LOCKSTEP_QUEUED(GemmFp8Add)
+LOCKSTEP_QUEUED(PackBucket)
+LOCKSTEP_QUEUED(UnpackBucket)
+LOCKSTEP_QUEUED(Reduction)
+LOCKSTEP_QUEUED(ResidualAdd)
+LOCKSTEP_QUEUED(SoftmaxForward)
+LOCKSTEP_QUEUED(SoftmaxBackward)
+LOCKSTEP_QUEUED(NormForward)
+LOCKSTEP_QUEUED(NormBackward)
+LOCKSTEP_QUEUED(Dropout)
+#undef LOCKSTEP_QUEUED
 
 }  // namespace lockstep::kernels
 

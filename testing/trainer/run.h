@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
+#include "testing/core/fixtures.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/rank_steps.h"
 #include "trainer/train/train.h"
@@ -70,12 +72,45 @@ inline TrainOptions options_of(const workload::Layout& layout, std::int64_t step
   return options;
 }
 
-inline TrainResult run(const TrainOptions& options) {
-  return train(checked(options), Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence));
+// Options of a layout written as text.
+inline TrainOptions options_over(const std::string& layout, std::int64_t steps = kSteps) {
+  TrainOptions options = options_of({}, steps);
+  options.layout = workload::parse_layout_over(options.layout, layout);
+  return options;
+}
+
+inline std::string refusal_of(const TrainOptions& options) {
+  return core::refusal_of([&] { checked(options); });
+}
+
+inline Corpus corpus_of(const TrainOptions& options) {
+  return Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+}
+
+inline TrainResult run(const TrainOptions& options, const TrainObserver& observer = {}) {
+  return train(checked(options), corpus_of(options), observer);
 }
 
 inline TrainResult run(const workload::Layout& layout) {
   return run(options_of(layout));
+}
+
+// So many steps of one run and, from their checkpoint, the rest of another; what the other has found.
+inline TrainResult resumed(TrainOptions before, TrainOptions after, std::int64_t steps) {
+  const core::TemporaryFolder folder;
+  before.steps = steps;
+  before.checkpoint_folder = after.resume = folder / "checkpoints";
+  TrainResult first = run(before);
+  TrainResult all = run(after);
+  all.steps.insert(all.steps.begin(), first.steps.begin(), first.steps.end());
+  return all;
+}
+
+// Core of a run on the synthetic text.
+inline void run_trainers(const TrainOptions& options,
+                         const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
+  const Corpus corpus = corpus_of(options);
+  run_trainers(options, corpus, body);
 }
 
 inline std::string bytes_difference(const std::string& where, const parallel::BytesByKind& predicted,
@@ -91,10 +126,9 @@ inline std::string bytes_difference(const std::string& where, const parallel::By
 // Where a rank of two steps counts other bytes than were predicted for it; empty: nowhere.
 inline std::string memory_difference(const TrainOptions& wanted) {
   const TrainOptions options = checked(wanted);
-  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   std::mutex mutex;
   std::string differences;
-  run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
+  run_trainers(options, [&](const TrainStep& made, RankTrainer& trainer) {
     const std::int32_t rank = trainer.model().rank();
     const workload::HeldBytes predicted = memory_need(made, options.model, options.layout, rank);
     for (const std::int64_t step : {1, 2}) {
@@ -109,15 +143,24 @@ inline std::string memory_difference(const TrainOptions& wanted) {
   return differences;
 }
 
+enum class Norms { compared, ignored };
+
 // Where the losses of one run are further from another's than `tolerance` of theirs (sums in another order), or norms
 // than ten times that; empty: nowhere.
-inline std::string difference(const TrainResult& one, const TrainResult& other, double tolerance) {
+inline std::string difference(const TrainResult& one, const TrainResult& other, double tolerance,
+                              Norms norms = Norms::compared) {
   const auto differ = [](double a, double b, double most) { return !(std::abs(a - b) <= most * std::abs(a)); };
   if (one.steps.size() != other.steps.size()) return "another number of steps";
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
-    const std::string step = " at step " + std::to_string(i + 1);
-    if (differ(one.steps[i].loss, other.steps[i].loss, tolerance)) return "the loss" + step;
-    if (differ(one.steps[i].norm, other.steps[i].norm, 10 * tolerance)) return "the norm" + step;
+    const StepReport& a = one.steps[i];
+    const StepReport& b = other.steps[i];
+    if (a.step != b.step) return "the number of step " + std::to_string(i + 1);
+    if (differ(a.loss, b.loss, tolerance)) return "the loss at step " + std::to_string(i + 1);
+    if (a.skipped != b.skipped) return "whether step " + std::to_string(i + 1) + " is skipped";
+    const bool same_norm = a.norm == b.norm || (std::isnan(a.norm) && std::isnan(b.norm));  // both overflow
+    if (norms == Norms::compared && !same_norm && differ(a.norm, b.norm, 10 * tolerance)) {
+      return "the norm at step " + std::to_string(i + 1);
+    }
   }
   return differ(one.validation_loss, other.validation_loss, tolerance) ? "the validation loss" : "";
 }

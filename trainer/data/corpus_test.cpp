@@ -32,21 +32,20 @@ class CorpusTest : public testing::Test {
     return path;
   }
   static std::string error_of(const std::vector<std::string>& files, std::int64_t length) {
-    try {
-      Corpus::of_files(files, length);
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      return error.what();
-    }
-    return "";
+    return core::refusal_of([&] { Corpus::of_files(files, length); });
   }
 
   core::TemporaryFolder folder_;
 };
 
-std::string text_of(const TokenText& text) {
+std::vector<std::int32_t> tokens_of(const TokenText& text) {
   std::vector<std::int32_t> tokens(text.size());
   text.copy(0, tokens);
+  return tokens;
+}
+
+std::string text_of(const TokenText& text) {
+  const std::vector<std::int32_t> tokens = tokens_of(text);
   return {tokens.begin(), tokens.end()};
 }
 
@@ -113,12 +112,6 @@ TEST_F(CorpusTest, SyntheticTextNeedsNoFile) {
 std::vector<std::int32_t> ramp(std::int32_t first, std::int32_t count, std::int32_t words) {
   std::vector<std::int32_t> tokens;
   for (std::int32_t k = 0; k < count; ++k) tokens.push_back((first + 7 * k) % words);
-  return tokens;
-}
-
-std::vector<std::int32_t> tokens_of(const TokenText& text) {
-  std::vector<std::int32_t> tokens(text.size());
-  text.copy(0, tokens);
   return tokens;
 }
 

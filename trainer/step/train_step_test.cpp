@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
+#include "testing/core/fixtures.h"
 #include "trainer/step/step_rules.h"
 #include "workload/layout.h"
 #include "workload/operations.h"
@@ -42,12 +42,7 @@ TrainStep step_of(workload::Layout layout) {
 }
 
 std::string refusal_of(const workload::Layout& layout, const workload::Model& model = small_model()) {
-  try {
-    check_layout(model, layout);
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { check_layout(model, layout); });
 }
 
 // A block of a layer: its kernels and exchanges in a forward and a backward, on all ranks, and nothing else.
@@ -272,13 +267,7 @@ TEST(TwoPipes, OfAUsersOwnMustBeMirrorImages) {
     workload::Layout layout{.pp = own.num_ranks(), .microbatches = own.num_microbatches};
     layout.own_schedule = std::make_shared<const schedules::Schedule>(own);
     if (std::string refusal = refusal_of(layout); !refusal.empty()) return refusal;
-    try {
-      step_of(layout);
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      return error.what();
-    }
-    return "";
+    return core::refusal_of([&] { step_of(layout); });
   };
   schedules::Schedule own = schedules::make_schedule("chimera", {2, 2, 1});
   EXPECT_EQ(refused(own), "");
@@ -317,13 +306,8 @@ workload::Model model_that_needs() {
 }
 
 std::string memory_refusal_of(const std::vector<GpuRoom>& gpus) {
-  try {
-    check_gpu_memory(make_train_step(model_that_needs(), kLayout), model_that_needs(), kLayout, gpus);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
+  const TrainStep made = make_train_step(model_that_needs(), kLayout);
+  return core::refusal_of([&] { check_gpu_memory(made, model_that_needs(), kLayout, gpus); });
 }
 
 std::int64_t need_of_a_rank() {

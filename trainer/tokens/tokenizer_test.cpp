@@ -89,15 +89,9 @@ class RefusedTokenizer : public testing::Test {
     return refusal_of(folder_ / "t.json");
   }
   std::string refusal_of(const std::string& file) const {
-    try {
-      Tokenizer::of_file(file);
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      std::string text = error.what();
-      EXPECT_EQ(text.find('\n'), std::string::npos) << text;
-      return text;
-    }
-    return "";
+    std::string text = core::refusal_of([&] { Tokenizer::of_file(file); });
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    return text;
   }
   void expect_refused(const std::string& found, const std::string& part) const {
     EXPECT_EQ(found.rfind((folder_ / "t.json") + ": ", 0), 0u) << found;

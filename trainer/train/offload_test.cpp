@@ -16,10 +16,8 @@
 namespace lockstep::trainer {
 namespace {
 
-TrainOptions options_of_copies(const std::string& layout) {
-  TrainOptions options = options_of({}, 3);
-  options.layout = workload::parse_layout_over(options.layout, layout);
-  return options;
+std::string error_of_run(const TrainOptions& options, const TrainObserver& observer = {}) {
+  return error_of([&] { run(options, observer); });
 }
 
 // Gathering copies of the same rows changes no bit, whatever else the layout has.
@@ -29,9 +27,8 @@ TEST(PartitionedActivations, ChangeNoBitOfTheTraining) {
         "tp=2,pp=2,batch=16,microbatch=4,recompute=full,schedule=zb_h1",
         "tp=2,dp=2,batch=16,microbatch=4,recompute=full,zero=3,dtype=bf16",
         "tp=2,cp=2,batch=16,microbatch=8,recompute=full"}) {
-    EXPECT_EQ(
-        difference(run(options_of_copies(layout + ",partition_activations=yes")), run(options_of_copies(layout)), 0),
-        "")
+    EXPECT_EQ(difference(run(options_over(layout + ",partition_activations=yes", 3)), run(options_over(layout, 3)), 0),
+              "")
         << layout;
   }
 }
@@ -45,15 +42,15 @@ TEST(OffloadedActivations, ChangeNoBitOfTheTraining) {
         "tp=2,batch=16,microbatch=4,recompute=full,partition_activations=yes",
         "pp=2,batch=16,microbatch=2,schedule=gpipe", "pp=2,dp=2,batch=16,microbatch=2,schedule=zb_h1,zero=2",
         "pp=2,batch=16,microbatch=2,schedule=zb_v", "batch=16,microbatch=4,fp8=tensor"}) {
-    const TrainResult here = run(options_of_copies(layout));
+    const TrainResult here = run(options_over(layout, 3));
     for (const char* where : {",offload=activations:host", ",offload=activations:file,offload_ahead=2"}) {
-      EXPECT_EQ(difference(run(options_of_copies(layout + where)), here, 0), "") << layout << where;
+      EXPECT_EQ(difference(run(options_over(layout + where, 3)), here, 0), "") << layout << where;
     }
   }
 }
 
 TEST(OffloadedActivations, OfALlamaChangeNoBit) {
-  TrainOptions options = options_of_copies("batch=16,microbatch=4");
+  TrainOptions options = options_over("batch=16,microbatch=4", 3);
   options.model = tiny_llama();
   const TrainResult here = run(options);
   options.layout = workload::parse_layout_over(options.layout, "offload=activations:file,offload_ahead=0");
@@ -62,7 +59,7 @@ TEST(OffloadedActivations, OfALlamaChangeNoBit) {
 
 // A budget that the activations alone are beyond, and that is enforced at each allocation.
 TEST(OffloadedActivations, TrainWhatDoesNotFitTheDevice) {
-  TrainOptions options = options_of_copies("batch=16,microbatch=16");
+  TrainOptions options = options_over("batch=16,microbatch=16", 3);
   options.model = workload::parse_model("layers=12,hidden=32,heads=4,vocabulary=256,sequence=32,dropout=no");
   options.layout.offload_ahead = 1;
   const auto needed = [&] {
@@ -85,39 +82,25 @@ TEST(OffloadedActivations, TrainWhatDoesNotFitTheDevice) {
 
 // Before anything is trained.
 TEST(OffloadedActivations, AreRefusedWhereTheyCannotLeave) {
-  TrainOptions options = options_of_copies("cp=2,batch=16,microbatch=8,offload=activations:host");
-  const auto refusal = [&]() -> std::string {
-    try {
-      run(options);
-    } catch (const core::Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(refusal(),
+  TrainOptions options = options_over("cp=2,batch=16,microbatch=8,offload=activations:host", 3);
+  EXPECT_EQ(error_of_run(options),
             "mini_train does not have offload=activations:host of activations of context-parallel ranks that are not "
             "recomputed; allowed: recompute=full, or activations on the device");
   options.layout = workload::parse_layout_over(options.layout, "recompute=full");
-  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(error_of_run(options), "");
   options.layout = workload::parse_layout_over(options.layout, "offload=activations:file");
   options.offload_folder = "/nowhere";
-  EXPECT_EQ(refusal().find("offload folder '/nowhere': cannot create a file"), 0u) << refusal();
+  EXPECT_EQ(error_of_run(options).find("offload folder '/nowhere': cannot create a file"), 0u);
 }
 
 // MLPs that run tile by tile: the same training, but for the order of sums, with a tile's weights gathered at a time.
-
-TrainOptions options_in_tiles(const std::string& layout) {
-  TrainOptions options = options_of({}, 3);
-  options.layout = workload::parse_layout_over(options.layout, layout);
-  return options;
-}
 
 TEST(TiledMlp, TrainsAsTheWholeButForTheOrderOfSums) {
   for (const std::string layout :
        {"batch=16,microbatch=4", "batch=16,microbatch=4,recompute=full", "dp=2,batch=16,microbatch=4,zero=3",
         "tp=2,batch=16,microbatch=8", "pp=2,batch=16,microbatch=2,schedule=zb_h1"}) {
     for (const bool llama : {false, true}) {
-      TrainOptions options = options_in_tiles(layout);
+      TrainOptions options = options_over(layout, 3);
       if (llama) options.model = tiny_llama();
       const TrainResult whole = run(options);
       options.layout.mlp_tiles = 4;
@@ -128,7 +111,7 @@ TEST(TiledMlp, TrainsAsTheWholeButForTheOrderOfSums) {
 
 // Sums of the first product's input gradient and of the second's output alone are in another order.
 TEST(TiledMlp, OfOneTileIsTheWhole) {
-  TrainOptions options = options_in_tiles("batch=16,microbatch=4");
+  TrainOptions options = options_over("batch=16,microbatch=4", 3);
   const TrainResult whole = run(options);
   options.layout = workload::parse_layout_over(options.layout, "mlp_tiles=1");
   EXPECT_EQ(difference(run(options), whole, 0), "");
@@ -152,51 +135,22 @@ TEST(TiledMlp, GathersATileAtATime) {
 }
 
 TEST(TiledMlp, RefusesFilesOfWholeMatrices) {
-  TrainOptions options = options_in_tiles("batch=16,microbatch=4,mlp_tiles=2");
+  TrainOptions options = options_over("batch=16,microbatch=4,mlp_tiles=2", 3);
   options.export_file = "weights.safetensors";
-  try {
-    run(options);
-    FAIL() << "exported";
-  } catch (const core::Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "mlp_tiles is 2 together with --init-from or --export, whose files have whole matrices; allowed: "
-                 "mlp_tiles=1");
-  }
+  EXPECT_EQ(refusal_of(options),
+            "mlp_tiles is 2 together with --init-from or --export, whose files have whole matrices; allowed: "
+            "mlp_tiles=1");
 }
 
 // The optimizer's states in a file or in the host's memory: the training is the same to the bit, and what goes wrong
 // with memory or files is told before a checkpoint is touched.
 
-TrainOptions options_with(const std::string& layout, std::int64_t steps = kSteps) {
-  TrainOptions options = options_of({}, steps);
-  options.layout = workload::parse_layout_over(options.layout, layout);
-  return options;
-}
-
-void expect_same_bits(const TrainResult& one, const TrainResult& other, const std::string& what) {
-  ASSERT_EQ(one.steps.size(), other.steps.size()) << what;
-  for (std::size_t i = 0; i < one.steps.size(); ++i) {
-    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << what << ", step " << i;
-    EXPECT_EQ(one.steps[i].norm, other.steps[i].norm) << what << ", step " << i;
-  }
-  EXPECT_EQ(one.validation_loss, other.validation_loss) << what;
-}
-
-std::string refusal_of(const TrainOptions& options) {
-  try {
-    run(options);
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Offload, OfTheOptimizerChangesNoBit) {
   for (const std::string layout : {"dp=2,microbatch=4,batch=8", "dp=2,microbatch=4,batch=8,zero=1,dtype=bf16",
                                    "dp=2,microbatch=4,batch=8,zero=3,dtype=bf16", "pp=2,tp=2,batch=8,microbatch=4"}) {
-    const TrainResult here = run(options_with(layout));
+    const TrainResult here = run(options_over(layout));
     for (const char* where : {",offload=host", ",offload=file"}) {
-      expect_same_bits(run(options_with(layout + where)), here, layout + where);
+      EXPECT_EQ(difference(run(options_over(layout + where)), here, 0), "") << layout << where;
     }
   }
 }
@@ -204,9 +158,9 @@ TEST(Offload, OfTheOptimizerChangesNoBit) {
 // Gradients leave while the backward runs, weights come to be gathered.
 TEST(Offload, OfGradientsAndWeightsChangesNoBit) {
   const auto expect_same_with = [](const std::string& layout, const std::vector<std::string>& offloads) {
-    const TrainResult here = run(options_with(layout));
+    const TrainResult here = run(options_over(layout));
     for (const std::string& offload : offloads) {
-      expect_same_bits(run(options_with(layout + ",offload=" + offload)), here, layout + ",offload=" + offload);
+      EXPECT_EQ(difference(run(options_over(layout + ",offload=" + offload)), here, 0), "") << layout << offload;
     }
   };
   expect_same_with("dp=2,microbatch=2,batch=8,zero=2,dtype=bf16",
@@ -226,13 +180,13 @@ TEST(Offload, ADelayedUpdateIsTheSameWhereverItsStatesAre) {
   const std::string layout = "dp=2,microbatch=2,batch=8,dtype=bf16";
   const std::string host = ",delayed_update=yes,offload=optimizer:host+gradients:host";
   const std::string files = ",delayed_update=yes,offload=optimizer:file+gradients:file";
-  const TrainResult at_once = run(options_with(layout + ",zero=3"));
-  const TrainResult delayed = run(options_with(layout + ",zero=3" + host));
-  expect_same_bits(run(options_with(layout + ",zero=3" + host)), delayed, "again");
-  expect_same_bits(run(options_with(layout + ",zero=3" + files)), delayed, files);
-  expect_same_bits(run(options_with(layout + ",zero=3" + files + "+parameters:file")), delayed, "weights in files");
-  expect_same_bits(run(options_with(layout + ",zero=2" + host)), run(options_with(layout + ",zero=2" + files)),
-                   "zero=2");
+  const TrainResult at_once = run(options_over(layout + ",zero=3"));
+  const TrainResult delayed = run(options_over(layout + ",zero=3" + host));
+  for (const std::string& again : {host, files, files + "+parameters:file"}) {
+    EXPECT_EQ(difference(run(options_over(layout + ",zero=3" + again)), delayed, 0), "") << again;
+  }
+  EXPECT_EQ(difference(run(options_over(layout + ",zero=2" + host)), run(options_over(layout + ",zero=2" + files)), 0),
+            "");
   EXPECT_EQ(delayed.steps[0].loss, at_once.steps[0].loss);
   EXPECT_NE(delayed.steps[1].loss, at_once.steps[1].loss) << "its weights are the first ones";
   EXPECT_NE(delayed.validation_loss, at_once.validation_loss);
@@ -244,27 +198,17 @@ TEST(Offload, ADelayedUpdateIsMadeBeforeACheckpoint) {
   const std::string layout =
       "dp=2,microbatch=4,batch=8,zero=2,dtype=bf16,delayed_update=yes,offload=optimizer:host+gradients:host";
   const TemporaryFolder folder;
-  TrainOptions all = options_with(layout, 6);
+  TrainOptions all = options_over(layout, 6);
   all.checkpoint_folder = folder.path();
   all.checkpoint_every = 3;
   all.checkpoints_kept = 2;
   const TrainResult whole = run(all);
-  const TemporaryFolder first_folder;
-  TrainOptions first = options_with(layout, 3);
-  first.rate.steps = 6;
-  first.checkpoint_folder = first_folder.path();
-  run(first);
-  TrainOptions rest = options_with(layout, 6);
-  rest.resume = first_folder.path();
-  const TrainResult resumed = run(rest);
-  ASSERT_EQ(resumed.steps.size(), 3u);
-  for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(resumed.steps[s].loss, whole.steps[s + 3].loss) << s;
-  EXPECT_EQ(resumed.validation_loss, whole.validation_loss);
+  EXPECT_EQ(difference(whole, resumed(options_over(layout, 6), options_over(layout, 6), 3), 0), "");
 }
 
 TEST(Offload, WhatCannotBeOffloadedIsOneLine) {
   const auto says = [](const std::string& layout, const std::string& what) {
-    const std::string refusal = refusal_of(options_with(layout));
+    const std::string refusal = error_of_run(options_over(layout));
     EXPECT_NE(refusal.find(what), std::string::npos) << layout << ": " << refusal;
   };
   says("dp=2,zero=1,microbatch=4,batch=8,offload=gradients:host",
@@ -282,30 +226,22 @@ TEST(Offload, WhatCannotBeOffloadedIsOneLine) {
 // Written from files, read to the device, and the other way round.
 TEST(Offload, CheckpointsGoFromOnePlaceToTheOther) {
   const std::string layout = "dp=2,microbatch=4,batch=8,zero=3,dtype=bf16";
-  const TrainResult whole = run(options_with(layout, 6));
-  for (const bool first_in_file : {false, true}) {
-    const TemporaryFolder folder;
-    const std::string files = ",offload=optimizer:file+gradients:file+parameters:file";
-    TrainOptions first = options_with(layout + (first_in_file ? files : ""), 3);
-    first.rate.steps = 6;
-    first.checkpoint_folder = folder.path();
-    run(first);
-    TrainOptions rest = options_with(layout + (first_in_file ? "" : files), 6);
-    rest.resume = folder.path();
-    const TrainResult resumed = run(rest);
-    ASSERT_EQ(resumed.steps.size(), 3u);
-    for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(resumed.steps[s].loss, whole.steps[s + 3].loss) << s;
-  }
+  const TrainOptions here = options_over(layout, 6);
+  const TrainOptions away = options_over(layout + ",offload=optimizer:file+gradients:file+parameters:file", 6);
+  const TrainResult whole = run(here);
+  EXPECT_EQ(difference(whole, resumed(here, away, 3), 0), "");
+  EXPECT_EQ(difference(whole, resumed(away, here, 3), 0), "");
 }
 
 TEST(Offload, WhatDoesNotFitTheDeviceIsRefusedAndFitsWithIt) {
-  TrainOptions options = options_with("dp=1,microbatch=1,batch=1,dtype=bf16");
+  TrainOptions options = options_over("dp=1,microbatch=1,batch=1,dtype=bf16");
   const auto made = make_train_step(options.model, options.layout);
   const std::int64_t needed = parallel::total_of(most_needed(made, options.model, options.layout));
   options.device_memory = needed - 1;
-  EXPECT_NE(refusal_of(options).find(" needs " + std::to_string(needed) + " bytes on a rank, but --device-memory is " +
-                                     std::to_string(needed - 1) + "; allowed: "),
-            std::string::npos);
+  EXPECT_NE(
+      error_of_run(options).find(" needs " + std::to_string(needed) + " bytes on a rank, but --device-memory is " +
+                                 std::to_string(needed - 1) + "; allowed: "),
+      std::string::npos);
 }
 
 // Truncates the offload files, as a failing disk may do.
@@ -323,23 +259,17 @@ TEST(Offload, AShortReadIsOneLineAndLeavesTheCheckpoint) {
   const std::string layout = "dp=2,microbatch=2,batch=8,zero=3,dtype=bf16";
   for (const std::string kind : {"optimizer", "parameters"}) {
     const TemporaryFolder folder;
-    TrainOptions options = options_with(layout + ",offload=" + kind + ":file", 4);
+    TrainOptions options = options_over(layout + ",offload=" + kind + ":file", 4);
     options.checkpoint_folder = folder.path();
     options.checkpoint_every = 2;
     TrainObserver observer;
     observer.step = [](const StepReport& report, const schedules::StepTimeline&) {
       if (report.step == 3) cut_offload_files();
     };
-    std::string message;
-    try {
-      train(checked(options), Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence),
-            observer);
-    } catch (const core::Error& error) {
-      message = error.what();
-    }
+    const std::string message = error_of_run(options, observer);
     EXPECT_NE(message.find("offload folder '"), std::string::npos) << kind << ": " << message;
     EXPECT_NE(message.find("only 0 bytes"), std::string::npos) << kind << ": " << message;
-    TrainOptions rest = options_with(layout, 4);
+    TrainOptions rest = options_over(layout, 4);
     rest.resume = folder.path();
     EXPECT_EQ(run(rest).steps.size(), 2u) << kind << ": the checkpoint is whole";
   }
@@ -347,14 +277,14 @@ TEST(Offload, AShortReadIsOneLineAndLeavesTheCheckpoint) {
 
 TEST(Offload, AFolderThatIsNotThereIsOneLineAndLeavesTheCheckpoint) {
   const TemporaryFolder folder;
-  TrainOptions first = options_with("dp=2,microbatch=4,batch=8,zero=1", 2);
+  TrainOptions first = options_over("dp=2,microbatch=4,batch=8,zero=1", 2);
   first.checkpoint_folder = folder.path();
   run(first);
-  TrainOptions rest = options_with("dp=2,microbatch=4,batch=8,zero=1,offload=file", 4);
+  TrainOptions rest = options_over("dp=2,microbatch=4,batch=8,zero=1,offload=file", 4);
   rest.resume = folder.path();
   rest.checkpoint_folder = folder.path();
   rest.offload_folder = folder.path() + "/none";
-  EXPECT_NE(refusal_of(rest).find("offload folder '" + rest.offload_folder + "': cannot create a file: No such file"),
+  EXPECT_NE(error_of_run(rest).find("offload folder '" + rest.offload_folder + "': cannot create a file: No such file"),
             std::string::npos);
   rest.offload_folder.clear();
   EXPECT_EQ(run(rest).steps.size(), 2u) << "the checkpoint is whole";

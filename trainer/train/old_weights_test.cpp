@@ -12,8 +12,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-#include "testing/trainer/checkpoint_ranks.h"
 #include "testing/trainer/run.h"
 #include "trainer/data/corpus.h"
 
@@ -70,8 +68,7 @@ std::vector<std::byte> bytes_of(const kernels::In& weight) {
 
 std::vector<Weights> weights_of_ranks(const TrainOptions& options) {
   std::vector<Weights> of_rank(static_cast<std::size_t>(options.layout.ranks()));
-  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
+  run_trainers(options, [&](const TrainStep& made, RankTrainer& trainer) {
     Weights& weights = of_rank[static_cast<std::size_t>(trainer.model().rank())];
     for (std::int64_t step = 1; step <= options.steps; ++step) {
       trainer.train_step(step);
@@ -119,19 +116,8 @@ TEST(TwoPipes, EndInCheckpointsOfAnyLayout) {
   const TrainResult one = run(workload::Layout{});
   for (const workload::Layout& before : layouts) {
     for (const workload::Layout& after : layouts) {
-      const TemporaryFolder folder;
-      TrainOptions options = options_of(before);
-      options.steps = 3;
-      options.checkpoint_folder = folder / "checkpoints";
-      run(options);
-      TrainOptions rest = options_of(after);
-      rest.resume = options.checkpoint_folder;
-      const TrainResult resumed = run(rest);
-      ASSERT_EQ(resumed.steps.size(), 2u);
-      for (std::size_t i = 0; i < 2; ++i) {
-        EXPECT_NEAR(resumed.steps[i].loss, one.steps[3 + i].loss, 1e-5 * one.steps[3 + i].loss)
-            << text_of(before) << ", then " << text_of(after);
-      }
+      EXPECT_EQ(difference(one, resumed(options_of(before), options_of(after), 3), 1e-5), "")
+          << text_of(before) << ", then " << text_of(after);
     }
   }
 }
@@ -167,8 +153,7 @@ workload::Model untied() {
 }
 
 TrainOptions options_with(const std::string& layout, const workload::Model& model = untied()) {
-  TrainOptions options = options_of({}, kFewSteps);
-  options.layout = workload::parse_layout_over(options.layout, layout);
+  TrainOptions options = options_over(layout, kFewSteps);
   const workload::Layout& is = options.layout;
   options.layout.microbatch_size = kBatch / (is.dp * is.microbatches);
   options.model = model;
@@ -283,7 +268,7 @@ class Reference {
     TrainOptions options = options_of({}, kFewSteps);
     options.model = like.model;
     options.layout.microbatch_size = kBatch / microbatches_;
-    const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+    const Corpus corpus = corpus_of(options);
     std::vector<double> found;
     run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
       WholeModel model(options, made, trainer, corpus);
@@ -415,18 +400,7 @@ TEST(OldWeights, RepeatToTheBit) {
 // At the end of a step no microbatch is under way, and a checkpoint has all that there is.
 TEST(OldWeights, GoOnFromACheckpointToTheBit) {
   const TrainOptions options = options_with("pp=4,microbatches=8,schedule=pipedream");
-  const TrainResult whole = run(options);
-  const TemporaryFolder folder;
-  TrainOptions first = options;
-  first.checkpoint_folder = folder.path();
-  first.steps = kFewSteps / 2;
-  run(first);
-  TrainOptions rest = options;
-  rest.resume = folder.path();
-  const TrainResult resumed = run(rest);
-  ASSERT_EQ(resumed.steps.size(), static_cast<std::size_t>(kFewSteps - first.steps));
-  EXPECT_EQ(resumed.steps.back().loss, whole.steps.back().loss);
-  EXPECT_EQ(resumed.validation_loss, whole.validation_loss);
+  EXPECT_EQ(difference(run(options), resumed(options, options, kFewSteps / 2), 0), "");
 }
 
 TEST(OldWeights, AreCountedToTheByte) {
@@ -438,16 +412,6 @@ TEST(OldWeights, AreCountedToTheByte) {
         "pp=2,tp=2,microbatches=4,schedule=pipedream,recompute=full"}) {
     EXPECT_EQ(memory_difference(options_with(layout)), "") << layout;
   }
-}
-
-std::string refusal_of(const TrainOptions& options) {
-  try {
-    checked(options);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
 }
 
 TEST(OldWeights, AreRefusedWithWhatWouldWaitForAllGradients) {
@@ -462,8 +426,8 @@ TEST(OldWeights, AreRefusedWithWhatWouldWaitForAllGradients) {
   const auto refused = [&](const std::string& layout, const std::string& text) {
     const workload::Model model = layout.find("tied") == 0 ? tiny() : untied();
     const std::string with = layout.substr(layout.find(':') + 1);
-    EXPECT_NE(refusal_of(options_with(with, model)).find(text), std::string::npos)
-        << with << ": " << refusal_of(options_with(with, model));
+    const std::string refusal = refusal_of(options_with(with, model));
+    EXPECT_NE(refusal.find(text), std::string::npos) << with << ": " << refusal;
   };
   refused("tied:pp=2,microbatches=4,schedule=pipedream", "allowed: tied_embeddings=no");
   refused(":pp=2,dp=2,zero=1,microbatches=4,schedule=pipedream", "allowed: zero=0");

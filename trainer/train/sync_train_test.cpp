@@ -40,10 +40,7 @@ TEST(Average, OfSgdAfterEveryStepIsDataParallelSgd) {
     const TrainResult all_reduced = run(like_sgd(with_sync(layout, "allreduce")));
     const TrainResult averaged = run(like_sgd(with_sync(layout, "average:every=1")));
     ASSERT_LT(all_reduced.steps.back().loss, all_reduced.steps.front().loss - 0.05) << "something is learned";
-    for (std::size_t s = 0; s < averaged.steps.size(); ++s) {
-      EXPECT_NEAR(averaged.steps[s].loss, all_reduced.steps[s].loss, 1e-5 * all_reduced.steps[s].loss) << s;
-    }
-    EXPECT_NEAR(averaged.validation_loss, all_reduced.validation_loss, 1e-5 * all_reduced.validation_loss);
+    EXPECT_EQ(difference(all_reduced, averaged, 1e-5, Norms::ignored), "");
   }
 }
 
@@ -84,15 +81,15 @@ TEST(Server, IsTheAllReduceOfGradients) {
 
 // Sums over two ranks have only one order, and without clipping no norm is needed: the bits are the same.
 TEST(Server, OfTwoRanksHasTheBitsOfTheAllReduce) {
-  const auto losses_of = [](const char* sync) {
+  const auto run_without_clipping = [](const char* sync) {
     TrainOptions options = with_sync({.dp = 2, .bucket_cap_bytes = 20'000}, sync);
     options.most_norm = 0;
-    std::vector<double> losses;
-    for (const StepReport& step : run(options).steps) losses.push_back(step.loss);
-    return losses;
+    return run(options);
   };
-  EXPECT_EQ(losses_of("server:servers=2"), losses_of("allreduce"));
-  EXPECT_EQ(losses_of("root"), losses_of("allreduce"));
+  const TrainResult all_reduced = run_without_clipping("allreduce");
+  for (const char* const sync : {"server:servers=2", "root"}) {
+    EXPECT_EQ(difference(all_reduced, run_without_clipping(sync), 0, Norms::ignored), "") << sync;
+  }
 }
 
 // A root sends weights to all others and gets their gradients; bytes are those of the parameters, counted in plans.
@@ -153,10 +150,9 @@ struct Seen {
 
 Seen seen_in(const TrainOptions& wanted) {
   const TrainOptions options = checked(wanted);
-  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   std::mutex mutex;
   Seen seen;
-  run_trainers(options, corpus, [&](const TrainStep&, RankTrainer& trainer) {
+  run_trainers(options, [&](const TrainStep&, RankTrainer& trainer) {
     const std::int32_t rank = trainer.model().rank();
     Weights start = weights_of(trainer);
     std::vector<Weights> before;
@@ -220,29 +216,20 @@ TEST(Async, SgdWithoutStalenessIsDataParallelSgd) {
   TrainOptions one_by_one = like_sgd(with_sync({.dp = 4}, "async:staleness=0"));
   one_by_one.rate.peak = one_by_one.rate.floor = together.rate.peak / 4;
   EXPECT_EQ(order_of(one_by_one).size(), 4U * 4 + 3U * 4);
-  const TrainResult all_reduced = run(together);
-  const TrainResult pushed = run(one_by_one);
-  for (std::size_t s = 0; s < pushed.steps.size(); ++s) {
-    EXPECT_NEAR(pushed.steps[s].loss, all_reduced.steps[s].loss, 1e-5 * all_reduced.steps[s].loss) << s;
-  }
+  EXPECT_EQ(difference(run(together), run(one_by_one), 1e-5, Norms::ignored), "");
 }
 
 TEST(Async, RepeatsBitForBitAndKnowsHowStaleItIs) {
   TrainOptions options = with_sync({.dp = 3}, "async:staleness=2:jitter=1", 5);
   options.straggler = parse_straggler("replica=1,factor=1.5");
-  const auto losses = [](const TrainResult& result) {
-    std::vector<double> all{result.validation_loss};
-    for (const StepReport& step : result.steps) all.push_back(step.loss);
-    return all;
-  };
-  const std::vector<double> once = losses(run(options));
-  EXPECT_EQ(losses(run(options)), once);
+  const TrainResult once = run(options);
+  EXPECT_EQ(difference(once, run(options), 0), "");
   const Missed missed = missed_in(order_of(options));
   EXPECT_GT(missed.mean, 1);
   EXPECT_LE(missed.most, 10);
   options.seed = 2;
   options.synthetic_bytes = 1 << 14;
-  EXPECT_NE(losses(run(options)), once);
+  EXPECT_NE(difference(once, run(options), 0), "");
 }
 
 // ---- memory, stragglers and refusals
@@ -260,19 +247,8 @@ TEST(Straggler, ChangesTimesAndNoLoss) {
   const TrainResult fast = run(options);
   options.straggler = parse_straggler("replica=1,factor=4,step_ms=20");
   const TrainResult slow = run(options);
-  for (std::size_t s = 0; s < slow.steps.size(); ++s) {
-    EXPECT_EQ(slow.steps[s].loss, fast.steps[s].loss);
-    EXPECT_GE(slow.steps[s].seconds, 0.08);
-  }
-}
-
-std::string refusal_of(TrainOptions options) {
-  try {
-    checked(std::move(options));
-    return "";
-  } catch (const core::Error& error) {
-    return error.what();
-  }
+  EXPECT_EQ(difference(fast, slow, 0), "");
+  for (const StepReport& step : slow.steps) EXPECT_GE(step.seconds, 0.08);
 }
 
 TEST(Sync, RefusesWhatReplicasDoNotHave) {
