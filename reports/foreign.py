@@ -12,12 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
-import numpy as np
-
-from reports.schema import problem_in, ReportError
-
-UNKNOWN = "unknown"
-Line = dict[str, Any]
+from reports.lines import Line, line_of, stats_of
+from reports.schema import ReportError
 
 # ---- Text as it reaches us: through terminals, launchers and logs
 
@@ -130,23 +126,6 @@ def _values(options: str, names: Iterable[str], value: str) -> list[str]:
     return re.findall(rf"(?<!\S)(?:{'|'.join(map(re.escape, names))})(?:=|\s+|(?<=-\w))({value})", options)
 
 
-@dataclass
-class Setting:
-    """A run: one table of a tool."""
-
-    tool: str  # "nccl-tests", "OSU micro-benchmarks"
-    version: str
-    program: str
-    transport: str  # "nccl", "mpi"
-    ranks: int
-    rank_kind: str = "mpi"
-    started: str = UNKNOWN
-    fingerprint: str = UNKNOWN
-    hosts: int = 1
-    gpus: list[str] = of(default_factory=list)
-    command: list[str] = of(default_factory=list)
-
-
 @dataclass(frozen=True)
 class Measured:
     """A placement of a row. The bandwidths are the tool's own."""
@@ -173,45 +152,22 @@ class Measured:
 EXECUTORS = {"local": "direct", "mpi": "message", "cuda": "cuda", "nccl": "nccl", "simulated": "simulated"}  # of our plans
 
 
-def _checked(line: Line, where: str) -> Line:
-    if problem := problem_in(line, line["record"]):
-        raise ReportError(f"{where}: {problem}")
-    return line
-
-
-def run_line(run: str, setting: Setting, where: str) -> Line:
-    line = {"record": "run", "version": 1, "run": run, "program": setting.program, "command": setting.command,
-            "started": setting.started or UNKNOWN, "git": {"revision": UNKNOWN, "dirty": None},
-            "build": {"compiler": None, "flags": None, "type": None},
-            "machine": {"fingerprint": setting.fingerprint, "cpu": None, "cores": 1, "memory_bytes": None, "kernel": None,
-                        "caches": None, "mhz": None, "gpus": setting.gpus, "hosts": max(setting.hosts, 1)},
-            "libraries": {setting.tool: setting.version}, "ranks": setting.ranks, "transport": setting.transport,
-            "rank_kind": setting.rank_kind, "oversubscribed": False, "seed": None, "link": None, "basis": "measured"}
-    return _checked(line, where)
-
-
-def row_line(run: str, setting: Setting, one: Measured) -> Line:
-    transport = one.transport or setting.transport
+def row_line(run: Line, one: Measured) -> Line:
+    """The row's line, of the run with this line."""
+    transport, tool = one.transport or run["transport"], next(iter(run["libraries"]))
     if transport not in EXECUTORS:
         raise ReportError(f"{one.where}: transport '{transport}'; allowed: {', '.join(EXECUTORS)}")
     executor = "library" if one.algorithm.startswith("library") else EXECUTORS[transport]
-    timed = one.time_us > 0
-    status = "wrong" if one.wrong else "ok" if timed else "failed"
     samples = [sample for sample in one.samples_us if sample > 0] or [one.time_us]
-    line = {"record": "row", "run": run, "collective": one.collective, "algorithm": one.algorithm, "executor": executor,
-            "transport": transport, "ranks": one.ranks or setting.ranks, "bytes": one.bytes, "count": one.count, "dtype": one.dtype,
-            "op": one.op, "root": one.root, "in_place": one.in_place, "basis": "measured", "status": status,
-            "error": None if timed else f"{setting.tool} printed a time of {one.time_us:g} us", "wrong": one.wrong,
-            "iterations": one.iterations or len(samples), "time_us": one.time_us if timed else None,
-            "algbw_gbps": one.algbw_gbps if timed else None, "busbw_gbps": one.busbw_gbps if timed else None,
-            "samples_us": samples if timed else [], "stats": _stats(samples) if timed else None, "plan": None}
-    return _checked(line, one.where)
-
-
-def _stats(samples: list[float]) -> Line:
-    p5, median, p95, p99 = np.percentile(samples, [5, 50, 95, 99])
-    return {"count": len(samples), "median": float(median), "mean": float(np.mean(samples)), "min": min(samples), "max": max(samples),
-            "p5": float(p5), "p95": float(p95), "p99": float(p99), "ci_low": None, "ci_high": None}
+    line = {name: getattr(one, name) for name in ("collective", "algorithm", "bytes", "count", "dtype", "op", "root", "in_place", "wrong")}
+    line |= {"run": run["run"], "executor": executor, "transport": transport, "ranks": one.ranks or run["ranks"],
+             "iterations": one.iterations or len(samples)}
+    if one.time_us > 0:
+        line |= {"time_us": one.time_us, "algbw_gbps": one.algbw_gbps, "busbw_gbps": one.busbw_gbps, "samples_us": samples,
+                 "stats": stats_of(samples), "status": "wrong" if one.wrong else "ok"}
+    else:
+        line |= {"error": f"{tool} printed a time of {one.time_us:g} us", "status": "wrong" if one.wrong else "failed"}
+    return line_of("row", one.where, **line)
 
 
 LARGEST = 2.0**63

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Iterator, Optional
 
 from reports.foreign import (
-    bus_factor, collective_of, documents, field, fingerprint_of, leave_unread, Line, Measured, MESSAGE, number, OF_A_RANK, processes_of,
-    positive, PROMPT, row_line, run_line, Setting, Text, UNKNOWN, utc, whole)
+    bus_factor, collective_of, documents, field, fingerprint_of, leave_unread, Measured, MESSAGE, number, OF_A_RANK, processes_of,
+    positive, PROMPT, row_line, Text, utc, whole)
+from reports.lines import Line, line_of, UNKNOWN
 from reports.schema import ReportError
 
 COLUMNS_TOLD = "nccl-tests' columns"
@@ -71,14 +72,17 @@ class Table:
         name = match[1] if match else self.source.collective
         return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at} {self.source.digest}"
 
-    def setting(self) -> Setting:
+    def run_line(self) -> Line:
         hosts, gpus = {one.host for one in self.devices}, [one.name for one in self.devices]
         ranks = max(row.ranks or 0 for row in self.rows) or self.ranks()
         gpus = gpus[:1] * ranks if len(set(gpus)) == 1 and ranks < 1 << 20 else gpus  # the list may be cut
-        return Setting(self.tool, self.version, Path(self.program).name or "unknown", "nccl", ranks, started=self.started,
-                       fingerprint=fingerprint_of(["nccl-tests", len(hosts), *sorted(set(gpus))]) if gpus else UNKNOWN, hosts=len(hosts),
-                       gpus=gpus, rank_kind="mpi" if len({(one.host, one.pid) for one in self.devices}) > 1 else "threads",
-                       command=self.command or [word for word in (Path(self.program).name, self.settings) if word])
+        fingerprint = fingerprint_of(["nccl-tests", len(hosts), *sorted(set(gpus))]) if gpus else UNKNOWN
+        name = Path(self.program).name
+        return line_of("run", self.source.name, run=self.source.run_id(), program=name or UNKNOWN, started=self.started or UNKNOWN,
+                       command=self.command or [word for word in (name, self.settings) if word],
+                       machine={"fingerprint": fingerprint, "hosts": max(len(hosts), 1), "gpus": gpus}, libraries={self.tool: self.version},
+                       ranks=ranks, transport="nccl",
+                       rank_kind="mpi" if len({(one.host, one.pid) for one in self.devices}) > 1 else "threads")
 
     def ranks(self) -> int:
         """The number that the heading has, unless the rows' bandwidths contradict it; else the only number that fits them."""
@@ -119,7 +123,7 @@ class Table:
                    for row in self.rows if row.ranks is None and row.time_us > 0)
 
     def lines(self) -> Iterator[Line]:
-        source, setting, run = self.source, self.setting(), self.source.run_id()
+        source, run = self.source, self.run_line()
         self.rows = [replace(row, collective=self.collective) for row in self.rows]  # the closing lines may have named it
         if self.out_of_bounds == 0 and "error" in self.columns:  # the column is a deviation, and the closing line says that none is too large
             self.rows = [replace(row, wrong=0) for row in self.rows]
@@ -129,8 +133,8 @@ class Table:
             source.leave("tables without closing lines (was the program stopped?)", f"line {self.at}")
         if self.collective.startswith("unnamed"):
             source.leave("tables that do not name their collective, kept apart (--collective NAME names it)", f"line {self.at}")
-        yield run_line(run, setting, source.name)
-        yield from (row_line(run, setting, row) for row in self.rows)
+        yield run
+        yield from (row_line(run, row) for row in self.rows)
 
 
 def _half_unit(value: float) -> float:

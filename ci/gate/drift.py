@@ -8,19 +8,19 @@ import random
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gate.builds import add_build_arguments, Build, resolve, ROOT
-from gate.inputs.files_for_tests import all_reduce_line, kernel_line, Line, text_of
 from gate.inputs.observation import Observation, Quantity
 from gate.inputs.records import CALIBRATION_PROGRAM
 from gate.model import CouldNotRun, UsageError
-from gate.outputs.records import check_writable, write_whole
+from gate.outputs.records import check_writable, text_of, write_whole
 from gate.pairs import calls_for
 from gate.rule import differences, shift, shift_bounds
 from gate.worker import Worker
+from reports.lines import Line, line_of, stats_of
 
 # ---- Drift of the machine: how much faster or slower it was in the second session, from cases that no change of ours can affect
 
@@ -106,12 +106,24 @@ class Group:
 
 GROUPS = (Group("alone", True), Group("collective", False))
 
-# By case: makes its record line from the run, samples in us and the number of timed calls. The sizes are as in bench/gate_planted.cpp.
-LINES: dict[str, Callable[[str, list[float], int], Line]] = {
-    "memory": lambda run, us, calls: kernel_line(run, "calibration_memory", "memory", us, calls, work_bytes=256 << 10, shape="32MiB"),
-    "compute": lambda run, us, calls: kernel_line(run, "calibration_compute", "compute", us, calls, flops=2 * 8 * 4000),
-    "collective": lambda run, us, calls: all_reduce_line(run, us, calls, 64 << 10),
+# By case: the kind of its record line, and the fields beside its samples. The sizes are as in bench/gate_planted.cpp.
+LINES: dict[str, tuple[str, Line]] = {
+    "memory": ("kernel", {"kernel": "calibration_memory", "bound": "memory", "shape": "32MiB", "bytes": 256 << 10, "dtype": "f64"}),
+    "compute": ("kernel", {"kernel": "calibration_compute", "bound": "compute", "shape": "fixed", "flops": 2 * 8 * 4000, "dtype": "f64"}),
+    # Each of two ranks sends half of its part to the other, twice.
+    "collective": ("row", {"collective": "all_reduce", "algorithm": "two_shot", "executor": "direct", "transport": "local", "ranks": 2,
+                           "bytes": 64 << 10, "count": 16 << 10, "dtype": "float", "op": "sum"}),
 }
+
+
+def line_of_case(case: str, run: str, samples_us: Sequence[float], calls: int) -> Line:
+    """Record line of a case of gate_planted, unchecked, by the run's id and the number of timed calls."""
+    kind, fields = LINES[case]
+    stats = stats_of(samples_us)
+    gb_per_s = fields.get("bytes", 0) / stats["median"] / 1e3
+    rates = ({"algbw_gbps": gb_per_s, "busbw_gbps": gb_per_s} if kind == "row" else
+             {"gbps": gb_per_s, "gflops": fields.get("flops", 0) / stats["median"] / 1e3})
+    return line_of(kind, case, run=run, iterations=calls, time_us=stats["mean"], samples_us=list(samples_us), stats=stats, **fields, **rates)
 
 
 def calibrate(build: Build, processes: int) -> list[Line]:
@@ -128,7 +140,7 @@ def _of_process(build: Build, group: Group, like: Line) -> list[Line]:
     with build.start([CALIBRATION_PROGRAM, group.word], {}, core) as worker:
         for index, case in enumerate(worker.ready()):
             samples, calls = _samples(worker, index)
-            lines.append(LINES[case](run, samples, calls * len(samples)))
+            lines.append(line_of_case(case, run, samples, calls * len(samples)))
     return lines
 
 

@@ -40,14 +40,14 @@ def test_records_become_times_and_facts_and_say_their_run(tmp_path):
 
 
 def test_runs_stay_apart_and_what_a_run_measures_twice_is_put_together(tmp_path):
-    lines = [run_line("r1"), kernel_line("r1", "k", None, [1.0], 1), kernel_line("r1", "k", "memory", [2.0], 1),
-             run_line("r2"), kernel_line("r2", "k", "compute", [5.0], 1)]
+    lines = [run_line("r1"), kernel_line("r1", "k", None, [1.0]), kernel_line("r1", "k", "memory", [2.0]),
+             run_line("r2"), kernel_line("r2", "k", "compute", [5.0])]
     (tmp_path / "r.jsonl").write_text(text_of(lines))
     assert list(times(tmp_path).values()) == [[(1.0, 2.0), (5.0,)]]
 
 
 def test_a_wrong_row_has_no_time_and_one_failure_and_a_simulated_one_is_exact(tmp_path):
-    row = all_reduce_line("r1", [2.0], 1, 64) | {"plan": {"steps": 2, "wire_bytes_max": 64, "wire_bytes_total": 128, "predicted_us": None}}
+    row = all_reduce_line("r1", [2.0], 64) | {"plan": {"steps": 2, "wire_bytes_max": 64, "wire_bytes_total": 128, "predicted_us": None}}
     wrong = row | {"status": "wrong", "bytes": 128}
     (tmp_path / "m.jsonl").write_text(text_of([run_line("r1"), row, wrong]))
     simulated = [run_line("r2", basis="simulated"), row | {"run": "r2", "basis": "simulated", "time_us": 7.5}]
@@ -199,7 +199,7 @@ def test_two_tables_of_a_file_are_two_runs(tmp_path):
     assert [len(runs) for runs in times(tmp_path).values()] == [2, 2]
 
 
-GOOD = text_of([run_line("r1"), kernel_line("r1", "k", None, [1.0], 1)])
+GOOD = text_of([run_line("r1"), kernel_line("r1", "k", None, [1.0])])
 BROKEN = {
     "cut.jsonl": (GOOD[:-40], "cut.jsonl:2: not JSON"),
     "foreign.jsonl": ('{"record": "car"}\n', "foreign.jsonl:1: field 'record' is \"car\""),
