@@ -126,7 +126,7 @@ def test_neither_build_nor_revision(repository, tmp_path):
 def test_suite(tmp_path):
     file = tmp_path / "suite"
     file.write_text("kernels one kernels_bench --threads 1 # words\nranks all all_reduce_perf\n")
-    assert load_suite(file) == [Line("kernels", True, ("kernels_bench", "--threads", "1")), Line("ranks", False, ("all_reduce_perf",))]
+    assert load_suite(file) == [Line("kernels", "one", ("kernels_bench", "--threads", "1")), Line("ranks", "all", ("all_reduce_perf",))]
 
 
 @pytest.mark.parametrize(("text", "expected"), [

@@ -18,9 +18,9 @@ from gate.inputs.observation import by_quantity, judged, Quantity
 from gate.model import Channel, CouldNotRun, Report, Result, Side, UsageError, Verdict
 from gate.outputs.records import check_writable, write_whole
 from gate.rule import threshold_of
-from gate.worker import run_in_group, suite_rows, Worker
+from gate.worker import Line, load_suite, run_in_group, Worker
 from reports.progress import Progress
-from reports.claims.data import exact_lines, load_claims, load_suite
+from reports.claims import data as claims_data
 from reports.claims.verdict import exact_verdicts, settle
 from reports.load import load
 from reports.schema import ReportError
@@ -163,25 +163,14 @@ def _compare(case: str, base: Value | None, head: Value | None, count_threshold:
     return judged(Quantity(case, either.channel, either.unit, either.better), base.value, head.value, threshold)
 
 
+# Of a suite's lines. "records": the program's records (--json FILE) have facts; "counts": it serves, and its instructions are counted;
+# "claims": COMMAND is a file of claims, and the commands of bench/suite/claims.suite whose evidence is counted or simulated have
+# records that settle them.
 KINDS = ("records", "counts", "claims")
 LINE_DEADLINE_S = 600
 
 
-@dataclass(frozen=True)
-class ExactLine:
-    name: str
-    # "records": the program's records have facts; "counts": it serves, and its instructions are counted; "claims": the commands of
-    # bench/suite/claims.suite whose evidence is counted or simulated have records that settle claims
-    kind: str
-    command: tuple[str, ...]  # the program first; --json FILE or --serve is added. For "claims" the file of claims
-
-
-def load_exact_suite(path: Path) -> list[ExactLine]:
-    """A file of lines "NAME KIND COMMAND"; '#' begins a comment."""
-    return [ExactLine(*row) for row in suite_rows(path, "KIND", KINDS)]
-
-
-def collect(build: Build, lines: list[ExactLine], progress=lambda *_: None) -> tuple[Facts, list[str]]:
+def collect(build: Build, lines: list[Line], progress=lambda *_: None) -> tuple[Facts, list[str]]:
     """All values of a build, and notes on what was left out."""
     notes = []
     values: list[Value] = []
@@ -200,7 +189,7 @@ def collect(build: Build, lines: list[ExactLine], progress=lambda *_: None) -> t
     return Facts(build.side.revision, {} if cannot else counted_with(build), tuple(values)), notes
 
 
-def _recorded(build: Build, line: ExactLine) -> list[Value]:
+def _recorded(build: Build, line: Line) -> list[Value]:
     """Exact values of the line's records. If there are none, the suite is wrong."""
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
         found = by_quantity(read_file(_run(build, line.name, line.command, Path(name) / "records.jsonl")))
@@ -211,15 +200,15 @@ def _recorded(build: Build, line: ExactLine) -> list[Value]:
     return values
 
 
-def _settled(build: Build, line: ExactLine) -> list[Value]:
+def _settled(build: Build, line: Line) -> list[Value]:
     """The verdicts of counted and simulated evidence on the claims of a file. A verdict is part of the case's name, so that the
     old case is gone if the verdict changes, in either direction."""
     try:
-        commands = load_suite()
-        claims = load_claims(Path(line.command[0]), commands)
+        commands = claims_data.load_suite()
+        claims = claims_data.load_claims(Path(line.command[0]), commands)
         with tempfile.TemporaryDirectory(prefix="lockstep_claims_") as folder:
             files = [_run(build, f"{line.name}: {name}", command, Path(folder) / f"{name}.jsonl")
-                     for name, command in exact_lines(claims, commands).items()]
+                     for name, command in claims_data.exact_lines(claims, commands).items()]
             verdicts = exact_verdicts(settle(claims, load(map(str, files)), commands))
     except ReportError as error:
         raise CouldNotRun(f"{line.name}: {error}") from error
@@ -258,7 +247,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Report:
     start = time.monotonic()
     threshold = threshold_of(arguments.count_threshold, "--count-threshold")
-    lines = load_exact_suite(arguments.suite)
+    lines = load_suite(arguments.suite, "KIND", KINDS)
     file = Path(arguments.base)
     is_file = file.is_file() or (arguments.update and not file.is_dir())
     if arguments.update and not is_file:
@@ -282,7 +271,7 @@ def run(arguments: argparse.Namespace) -> Report:
     return Report("exact", base_side, head_side, threshold, 1.0, tuple(results), time.monotonic() - start, tuple([*notes, *more]))
 
 
-def _check_update(file: Path, lines: list[ExactLine]) -> None:
+def _check_update(file: Path, lines: list[Line]) -> None:
     """Raises CouldNotRun, before anything runs, if `file` would lose its counts because this machine cannot count instructions."""
     check_writable(file, "--base")
     cannot = why_it_cannot_count()
@@ -290,7 +279,7 @@ def _check_update(file: Path, lines: list[ExactLine]) -> None:
         raise CouldNotRun(f"--update: {file.name} would have no instruction counts: {cannot}")
 
 
-def _collect(text: str, flag: str, lines: list[ExactLine], arguments: argparse.Namespace) -> tuple[Facts, Side, list[str]]:
+def _collect(text: str, flag: str, lines: list[Line], arguments: argparse.Namespace) -> tuple[Facts, Side, list[str]]:
     programs = sorted({line.command[0] for line in lines})
     build = resolve(text, flag, programs, ROOT, arguments.build_cache, arguments.cmake)
     facts, notes = collect(build, lines, Progress("lines", len(lines)))

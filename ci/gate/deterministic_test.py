@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from gate.builds import build_at
 from gate.cli import exit_status, main
-from gate.deterministic import collect, compare_facts, count, ExactLine, Facts, load_exact_suite, read_facts, Value, write_facts
+from gate.deterministic import collect, compare_facts, count, Facts, KINDS, read_facts, Value, write_facts
 from gate.model import Channel, CouldNotRun, Report, Side, UsageError, Verdict
+from gate.worker import Line, load_suite
 
 TOOLS = {"tool": "valgrind-3.19.0", "compiler": "GNU 12.2.0"}
 
@@ -88,11 +89,11 @@ def test_a_broken_file_is_one_line(tmp_path, text):
 def test_suite_lines(tmp_path):
     file = tmp_path / "suite"
     file.write_text("# words\nplans records all_reduce_perf --algo 'a b'  # more\n\nmade counts generation_bench\n")
-    assert load_exact_suite(file) == [ExactLine("plans", "records", ("all_reduce_perf", "--algo", "a b")),
-                                      ExactLine("made", "counts", ("generation_bench",))]
+    assert load_suite(file, "KIND", KINDS) == [Line("plans", "records", ("all_reduce_perf", "--algo", "a b")),
+                                               Line("made", "counts", ("generation_bench",))]
     file.write_text("plans guesses all_reduce_perf\n")
     with pytest.raises(UsageError, match="line 1: 'plans guesses all_reduce_perf'; allowed: NAME KIND COMMAND, KIND one of records, counts"):
-        load_exact_suite(file)
+        load_suite(file, "KIND", KINDS)
 
 
 SERVER = """
@@ -141,6 +142,6 @@ def test_a_program_that_fails_is_named(tmp_path):
     program.write_text("#!/bin/sh\necho no such flag >&2\nexit 6\n")
     program.chmod(0o755)
     with pytest.raises(CouldNotRun, match="plans: broken ended with status 6: no such flag"):
-        collect(build_at(tmp_path, "--head"), [ExactLine("plans", "records", ("broken",))])
+        collect(build_at(tmp_path, "--head"), [Line("plans", "records", ("broken",))])
     with pytest.raises(CouldNotRun, match="absent is not there; build target absent"):
-        collect(build_at(tmp_path, "--head"), [ExactLine("plans", "records", ("absent",))])
+        collect(build_at(tmp_path, "--head"), [Line("plans", "records", ("absent",))])

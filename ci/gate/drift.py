@@ -18,7 +18,7 @@ from gate.inputs.records import CALIBRATION_PROGRAM
 from gate.model import CouldNotRun, UsageError
 from gate.outputs.records import check_writable, text_of, write_whole
 from gate.pairs import calls_for
-from gate.rule import differences, shift, shift_bounds
+from gate.rule import differences, Shift, shift_of
 from gate.worker import Worker
 from reports.lines import Line, line_of, stats_of
 
@@ -28,25 +28,15 @@ Sides = tuple[Sequence[float], Sequence[float]]  # costs of base and of head
 NOTABLE = math.log1p(0.03)  # more is reported, as it may not be the same machine
 
 
-@dataclass(frozen=True)
-class Drift:
-    """Logarithms of times, head over base."""
-
-    middle: float
-    low: float
-    high: float
-
-
-def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> Drift:
-    """Drift between two sides' logarithms of costs, one per run: its centre, and bounds that are each wrong with probability `error`.
-    With too few runs for such bounds, the smallest and largest differences stand in for them."""
-    low, high = shift_bounds(base, head, error)
-    extremes = differences(base, head)
-    return Drift(shift(base, head), max(low, float(extremes[0])), min(high, float(extremes[-1])))
+def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> Shift:
+    """Drift between two sides' logarithms of costs, one per run; each bound is wrong with probability `error`. With too few runs for such
+    bounds, the smallest and largest differences stand in for them."""
+    found, extremes = shift_of(base, head, error), differences(base, head)
+    return Shift(found.middle, max(found.low, float(extremes[0])), min(found.high, float(extremes[-1])))
 
 
 def drifts(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]],
-           error: float) -> dict[str, Drift]:
+           error: float) -> dict[str, Shift]:
     """Drift by kind of case: the median over the calibration cases of that kind, of the centre and of each bound. `error` is the
     probability that any lower bound, or any upper one, is wrong. With one run per case and side, cases bound each other."""
     of_kind: dict[str, list[Sides]] = {}
@@ -57,22 +47,22 @@ def drifts(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantit
     return {kind: _of_kind(cases, error / len(of_kind)) for kind, cases in of_kind.items()}
 
 
-def _of_kind(cases: Sequence[Sides], error: float) -> Drift:
+def _of_kind(cases: Sequence[Sides], error: float) -> Shift:
     found = [of_quantity(*sides, error) for sides in cases]
     single = all(len(side) == 1 for sides in cases for side in sides)
     least, most = (min, max) if single else (statistics.median, statistics.median)
-    return Drift(statistics.median(drift.middle for drift in found), least(drift.low for drift in found), most(drift.high for drift in found))
+    return Shift(statistics.median(drift.middle for drift in found), least(drift.low for drift in found), most(drift.high for drift in found))
 
 
-def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
+def drift_of(kind: str | None, found: Mapping[str, Shift]) -> Shift:
     """Drift of a case of this kind. If the kind was not calibrated, nothing is subtracted, but the interval contains the drift of
     every kind."""
     if kind in found:
         return found[kind]
-    return Drift(0.0, min([0.0, *(drift.low for drift in found.values())]), max([0.0, *(drift.high for drift in found.values())]))
+    return Shift(0.0, min([0.0, *(drift.low for drift in found.values())]), max([0.0, *(drift.high for drift in found.values())]))
 
 
-def notes(found: Mapping[str, Drift], trust: bool) -> list[str]:
+def notes(found: Mapping[str, Shift], trust: bool) -> list[str]:
     if not found:
         so = "" if trust else ", and no time is called slower or faster for it (gate.py calibrate; or --uncalibrated trust)"
         return [f"no calibration cases on both sides: what the machine itself changed is in the ratios{so}"]

@@ -14,7 +14,7 @@ import numpy as np
 from gate.inputs.files import read
 from gate.inputs.observation import notes_of, Observation, Quantity, UNKNOWN
 from gate.model import Change, Channel, HistoryReport, Point, Series, UsageError
-from gate.rule import shift, shift_bounds, threshold_of
+from gate.rule import Shift, shift_of, threshold_of
 
 # ---- Finds changes of the level of a noisy series, and the probability that chance alone shows each. Pure functions of numbers.
 #
@@ -158,15 +158,6 @@ class HistoryRule:
     last: int = 10  # points that count as recent
 
 
-@dataclass(frozen=True)
-class Step:
-    """Between two stretches of a series: logarithms of costs, so above 0 is worse."""
-
-    middle: float
-    low: float
-    high: float
-
-
 def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[list[Series], list[str]]:
     """A series for each case, and notes for the reader. If there are several machines, only the machine of the newest file is used."""
     last = max((observed.origin for observed in observations), key=lambda origin: origin.started)
@@ -233,20 +224,17 @@ def _changes(quantity: Quantity, points: Sequence[Point], level: float, rule: Hi
     return [_change(quantity, points, ends[i:i + 3], step, places[at], rule) for i, (at, step) in enumerate(steps.items())]
 
 
-def _steps(costs: Sequence[float], places: Sequence[int], rule: HistoryRule) -> dict[int, Step]:
+def _steps(costs: Sequence[float], places: Sequence[int], rule: HistoryRule) -> dict[int, Shift]:
+    """Each change's step between the stretches before and after it."""
     ends = [0, *places, len(costs)]
-    found = {}
-    for start, at, end in zip(ends, ends[1:], ends[2:]):
-        before, after = costs[start:at], costs[at:end]
-        found[at] = Step(shift(before, after), *shift_bounds(before, after, rule.bound_error))
-    return found
+    return {at: shift_of(costs[start:at], costs[at:end], rule.bound_error) for start, at, end in zip(ends, ends[1:], ends[2:])}
 
 
-def _matters(step: Step, rule: HistoryRule) -> bool:
+def _matters(step: Shift, rule: HistoryRule) -> bool:
     return abs(step.middle) > math.log1p(rule.threshold) and (step.low > 0 or step.high < 0)
 
 
-def _change(quantity: Quantity, points: Sequence[Point], ends: Sequence[int], step: Step, p: float, rule: HistoryRule) -> Change:
+def _change(quantity: Quantity, points: Sequence[Point], ends: Sequence[int], step: Shift, p: float, rule: HistoryRule) -> Change:
     start, at, end = ends
     before, after = (statistics.median(point.value for point in part) for part in (points[start:at], points[at:end]))
     recent = end == len(points) and at >= len(points) - rule.last

@@ -10,6 +10,15 @@ import numpy as np
 from gate.model import UsageError, Verdict
 
 
+@dataclass(frozen=True)
+class Shift:
+    """By how much costs differ, in logarithms: above 0 is worse. Each bound is wrong with the probability that its maker states."""
+
+    middle: float
+    low: float
+    high: float
+
+
 # ---- Two independent samples, and many tests at once
 
 def differences(base: Sequence[float], head: Sequence[float]) -> np.ndarray:
@@ -42,6 +51,10 @@ def shift_bounds(base: Sequence[float], head: Sequence[float], error: float) -> 
     if outside == 0:
         return -math.inf, math.inf
     return float(ordered[outside - 1]), float(ordered[len(ordered) - outside])
+
+
+def shift_of(base: Sequence[float], head: Sequence[float], error: float) -> Shift:
+    return Shift(shift(base, head), *shift_bounds(base, head, error))
 
 
 def p_above(base: Sequence[float], head: Sequence[float], at: float) -> float:
@@ -116,22 +129,21 @@ class Decision:
     high: float
 
 
-def verdict_of(middle: float, low: float, high: float, threshold: float) -> Verdict:
-    """Verdict by logarithms of a ratio and its bounds. Slower: the ratio is beyond the threshold, and its lower bound beyond half the
-    threshold. Same: both bounds are within the threshold."""
+def verdict_of(shift: Shift, threshold: float) -> Verdict:
+    """Slower: the ratio is beyond the threshold, and its lower bound beyond half the threshold. Same: both bounds are within the
+    threshold."""
     far, half = math.log1p(threshold), math.log1p(threshold / 2)
-    if middle > far and low > half:
+    if shift.middle > far and shift.low > half:
         return Verdict.SLOWER
-    if middle < -far and high < -half:
+    if shift.middle < -far and shift.high < -half:
         return Verdict.FASTER
-    return Verdict.SAME if -far < low and high < far else Verdict.UNDECIDED
+    return Verdict.SAME if -far < shift.low and shift.high < far else Verdict.UNDECIDED
 
 
 def decide(log_ratios: Sequence[float], rule: Rule) -> Decision:
     """Verdict by logarithms of head over base, one per pair."""
-    middle = hodges_lehmann(log_ratios)
-    low, high = signed_rank_bounds(log_ratios, rule.error)
-    return Decision(verdict_of(middle, low, high, rule.threshold), math.exp(middle), math.exp(low), math.exp(high))
+    found = Shift(hodges_lehmann(log_ratios), *signed_rank_bounds(log_ratios, rule.error))
+    return Decision(verdict_of(found, rule.threshold), math.exp(found.middle), math.exp(found.low), math.exp(found.high))
 
 
 def threshold_of(text: str, flag: str) -> float:
