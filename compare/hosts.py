@@ -6,13 +6,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import subprocess
 import sys
-import tempfile
 
-from compare.collectives import OURS, Key, Times, best, forced, load
-from compare.rows import print_table, records, size_text, time_text
+from compare.collectives import OURS, Key, Times, best, forced, load, run_gloo
+from compare.rows import print_table, records
 from compare.runner import ROOT, fail, flag, folder_of_results, output_of
+from reports.units import bytes_text, time_text
 
 TARGETS = ["all_reduce_perf", "sendrecv_perf", "tune", "peers"]
 PEER_ALGORITHMS = {0: "default", 3: "recursive_doubling", 4: "ring", 6: "rabenseifner"}
@@ -53,17 +52,10 @@ class Hosts:
         return output_of(self.on_hosts(*command), LOCKSTEP_TUNING=self.tuning)
 
     def gloo(self, size: int, round_: int) -> None:
-        program, name = self.options.build / "bin/peers/gloo_all_reduce", "ring_chunked"
-        if not program.exists():
-            return
-        with tempfile.TemporaryDirectory() as store:
-            files = [(self.out / f"gloo-{size}-{round_}-{host}.csv").open("w") for host in range(self.options.hosts)]
-            started = [subprocess.Popen([str(word) for word in (NAMESPACES, "enter", host, "timeout", "120", program.resolve(), name, host,
-                                         self.options.hosts, store, "port", size, peer_calls_of(size))], stdout=file)
-                       for host, file in enumerate(files)]
-            for process, file in zip(started, files):
-                process.wait()
-                file.close()
+        program, ranks = (self.options.build / "bin/peers/gloo_all_reduce").resolve(), self.options.hosts
+        if program.exists():
+            run_gloo(self.out / f"gloo-{size}-{round_}.csv", ranks, lambda rank, store: [
+                NAMESPACES, "enter", rank, program, "ring_chunked", rank, ranks, store, "port", size, peer_calls_of(size)])
 
     def goodput(self) -> float:
         """MB/s of the wire each way. Each rank sends to the next: all ports are busy in both directions."""
@@ -92,7 +84,7 @@ def print_hosts(times: Times, ranks: int, goodput: float) -> None:
     sizes = sorted({key.bytes for key in times})
     print(f"Times of a float sum all-reduce, {ranks} hosts, median of a call on its slowest rank.\n")
     at = lambda label, size: times.get(Key(label, ranks, size))  # noqa: E731
-    print_table(["", *map(size_text, sizes)],
+    print_table(["", *map(bytes_text, sizes)],
                 [[label, *(time_text(at(label, s)) if at(label, s) else "-" for s in sizes)] for label in labels])
     print(f"\nBest of Lockstep's plans; the wire carries {goodput:.1f} MB/s each way (measured), 125 at the most.\n")
     lines = []
@@ -100,7 +92,7 @@ def print_hosts(times: Times, ranks: int, goodput: float) -> None:
         ours, ompi, gloo = (best(times, ranks, size, prefix) for prefix in (OURS, "openmpi", "gloo"))
         if ours is None or ompi is None:
             continue
-        lines.append([size_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), ompi[0].removeprefix("openmpi "),
+        lines.append([bytes_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), ompi[0].removeprefix("openmpi "),
                       f"{ompi[1] / ours[1]:.2f}", f"{gloo[1] / ours[1]:.2f}" if gloo else "-",
                       # each port must carry 2 (p-1)/p of the bytes in each direction
                       *(f"{100 * 2 * (ranks - 1) / ranks * size / mb_s / ours[1]:.1f} %" for mb_s in (goodput, WIRE_MB_S))])

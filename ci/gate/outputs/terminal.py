@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from gate.model import Report, Result, Verdict
-from reports.analysis.gate.words import answer, change_text, counts_text, interval_text, limit_text, NONE, side_text, value_text, worst_first
+from reports.analysis.gate.words import (
+    answer, change_text, counts_text, interval_text, limit_text, NONE, side_text, value_text, worst_first)
 
 NOTABLE = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.FASTER, Verdict.GONE, Verdict.NEW)
 
