@@ -13,7 +13,7 @@ import numpy as np
 
 from gate.inputs.files import read
 from gate.inputs.observation import notes_of, Observation, Quantity, UNKNOWN
-from gate.model import Change, Channel, HistoryReport, Point, Series, UsageError
+from gate.model import Change, Channel, Point, Report, Result, Series, Side, UsageError, Verdict
 from gate.rule import Shift, shift_of, threshold_of
 
 # ---- Finds changes of the level of a noisy series, and the probability that chance alone shows each. Pure functions of numbers.
@@ -299,6 +299,25 @@ def _percent(ratio: float | None) -> str:
     return "other" if ratio is None else f"{(ratio - 1) * 100:+.1f} %"
 
 
+# ---- A history as a report of two sides: before, and the newest revision
+
+def _result(series: Series) -> Result:
+    if series.verdict is Verdict.SAME:
+        values = [point.value for point in series.points]
+        level = series.changes[-1].after if series.changes else statistics.median(values) if values else None
+        return Result(series.case, series.channel, Verdict.SAME, series.unit, level, level, why=series.why or f"{len(values)} points")
+    change = series.changes[-1]
+    return Result(series.case, series.channel, series.verdict, series.unit, change.before, change.after, change.ratio, change.low, change.high,
+                  f"since {change.blame}")
+
+
+def report_of(source: str, rule: HistoryRule, series: Sequence[Series], seconds: float, notes: Sequence[str]) -> Report:
+    """Report on the series of records in `source`, the last part of a path."""
+    last = max((point for one in series for point in one.points), key=lambda point: point.time, default=None)
+    return Report("history", Side("before"), Side(source, last.revision if last else UNKNOWN, source), rule.threshold, 1 - 2 * rule.bound_error,
+                  tuple(map(_result, series)), seconds, tuple(notes), tuple(series))
+
+
 # ---- The command of gate.py
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -307,7 +326,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller steps are left out (default: 2%%)")
 
 
-def run(arguments: argparse.Namespace) -> HistoryReport:
+def run(arguments: argparse.Namespace) -> Report:
     start = time.monotonic()
     if arguments.last < 1:
         raise UsageError(f"--last {arguments.last}; allowed: at least 1")
@@ -316,5 +335,4 @@ def run(arguments: argparse.Namespace) -> HistoryReport:
     if not observations:
         raise UsageError(f"DIR {' '.join(arguments.files)}: no measurement; allowed: files with at least one")
     series, notes = history(observations, rule)
-    return HistoryReport(Path(arguments.files[0]).name, rule.last, rule.error, 1 - 2 * rule.bound_error, rule.threshold,
-                         tuple(series), time.monotonic() - start, (*notes, *notes_of(observations)))
+    return report_of(Path(arguments.files[0]).name, rule, series, time.monotonic() - start, [*notes, *notes_of(observations)])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from gate.model import Change, CouldNotRun, HistoryReport, Report, Result, Series
+from gate.model import Change, CouldNotRun, Report, Result, Series
 from reports.lines import Line, line_of
 
 
@@ -119,9 +119,10 @@ def _clock_mhz() -> float | None:
 # ---- A report as records: a run line that describes the comparison, and a verdict line per case
 
 def lines_of(report: Report, command: Sequence[str], started: str) -> list[Line]:
-    """The run line and a verdict line per case; `command` contains nothing private, `started` is UTC, ISO 8601."""
+    """The run line, a verdict line per case, and a history's series; `command` contains nothing private, `started` is UTC, ISO 8601."""
     run = secrets.token_hex(8)
-    return [run_line(report, run, command, started), *(verdict_line(result, run) for result in report.results)]
+    return [run_line(report, run, command, started), *(verdict_line(result, run) for result in report.results),
+            *(_series_line(series, run) for series in report.series)]
 
 
 def run_line(report: Report, run: str, command: Sequence[str], started: str) -> Line:
@@ -135,11 +136,6 @@ def run_line(report: Report, run: str, command: Sequence[str], started: str) -> 
 def verdict_line(result: Result, run: str) -> Line:
     known = {name: _known(getattr(result, name)) for name in ("base", "head", "ratio", "low", "high")}
     return {"record": "verdict", "run": run, **asdict(result), **known, "channel": result.channel.value, "verdict": result.verdict.value}
-
-
-def history_lines(report: Report | HistoryReport, run: str) -> list[Line]:
-    """Lines of a history's series, in addition to the verdicts; none for a report of two sides."""
-    return [_series_line(series, run) for series in report.series] if isinstance(report, HistoryReport) else []
 
 
 def _series_line(series: Series, run: str) -> Line:
