@@ -18,7 +18,7 @@ from gate.inputs.observation import by_quantity, judged, Quantity
 from gate.model import Channel, CouldNotRun, Report, Result, Side, UsageError, Verdict
 from gate.outputs.records import check_writable, write_whole
 from gate.rule import threshold_of
-from gate.worker import Line, load_suite, run_in_group, Worker
+from gate.worker import Line, load_suite, Worker
 from reports.progress import Progress
 from reports.claims import data as claims_data
 from reports.claims.verdict import exact_verdicts, settle
@@ -167,7 +167,6 @@ def _compare(case: str, base: Value | None, head: Value | None, count_threshold:
 # "claims": COMMAND is a file of claims, and the commands of bench/suite/claims.suite whose evidence is counted or simulated have
 # records that settle them.
 KINDS = ("records", "counts", "claims")
-LINE_DEADLINE_S = 600
 
 
 def collect(build: Build, lines: list[Line], progress=lambda *_: None) -> tuple[Facts, list[str]]:
@@ -192,7 +191,7 @@ def collect(build: Build, lines: list[Line], progress=lambda *_: None) -> tuple[
 def _recorded(build: Build, line: Line) -> list[Value]:
     """Exact values of the line's records. If there are none, the suite is wrong."""
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
-        found = by_quantity(read_file(_run(build, line.name, line.command, Path(name) / "records.jsonl")))
+        found = by_quantity(read_file(build.records(line.name, line.command, Path(name) / "records.jsonl")))
     values = [Value(f"{line.name}: {quantity.case}", Channel.EXACT, quantity.unit, runs[0].values[0], quantity.better)
               for quantity, runs in found.items() if quantity.channel is Channel.EXACT]
     if not values:
@@ -207,27 +206,12 @@ def _settled(build: Build, line: Line) -> list[Value]:
         commands = claims_data.load_suite()
         claims = claims_data.load_claims(Path(line.command[0]), commands)
         with tempfile.TemporaryDirectory(prefix="lockstep_claims_") as folder:
-            files = [_run(build, f"{line.name}: {name}", command, Path(folder) / f"{name}.jsonl")
+            files = [build.records(f"{line.name}: {name}", command, Path(folder) / f"{name}.jsonl")
                      for name, command in claims_data.exact_lines(claims, commands).items()]
             verdicts = exact_verdicts(settle(claims, load(map(str, files)), commands))
     except ReportError as error:
         raise CouldNotRun(f"{line.name}: {error}") from error
     return [Value(f"{line.name}: {name}: {verdict}", Channel.EXACT, "verdict", 1.0) for name, verdict in verdicts.items()]
-
-
-def _run(build: Build, name: str, words: Sequence[str], file: Path) -> Path:
-    """The file with the command's records."""
-    command = [str(build.program(words[0])), *words[1:], "--json", str(file)]
-    with tempfile.TemporaryFile() as errors:
-        try:
-            status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
-        except subprocess.TimeoutExpired as error:
-            raise CouldNotRun(f"{name}: {words[0]} did not end within {LINE_DEADLINE_S} s") from error
-        errors.seek(0)
-        last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
-    if status != 0:
-        raise CouldNotRun(f"{build.side.name}: {name}: {words[0]} ended with status {status}: {' '.join(last)}")
-    return file
 
 
 # ---- The command of gate.py

@@ -6,7 +6,6 @@ import math
 import os
 import random
 import statistics
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from gate.builds import add_build_arguments, Build, resolve, ROOT
 from gate.inputs.observation import Observation, Quantity
 from gate.inputs.records import CALIBRATION_PROGRAM
-from gate.model import CouldNotRun, UsageError
+from gate.model import UsageError
 from gate.outputs.records import check_writable, text_of, write_whole
 from gate.pairs import calls_for
 from gate.rule import differences, Shift, shift_of
@@ -82,7 +81,6 @@ def _percent(log_ratio: float) -> str:
 # Speed of the machine now: gate_planted's cases, which no change of ours affects, each in fresh processes, as records.
 
 RUN_LINE_PROGRAM = "all_reduce_perf"  # any program that writes records: the machine and the build are in its run line
-_DEADLINE_S = 60
 _RUN_US, _RUNS = 1000.0, 12  # time and number of runs of each case
 
 
@@ -143,16 +141,8 @@ def _samples(worker: Worker, case: int) -> tuple[list[float], int]:
 def _run_line(build: Build) -> Line:
     """Line `run` of this machine and build, as our programs write it."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.jsonl"
-        command = [str(build.program(RUN_LINE_PROGRAM)), *"--ranks 2 -b 8 -e 8 -n 1 -w 0 --json".split(), str(path)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise CouldNotRun(f"{RUN_LINE_PROGRAM}: has not ended within {_DEADLINE_S} s") from error
-        try:
-            return json.loads(path.read_text().splitlines()[0])
-        except (OSError, ValueError, IndexError) as error:
-            raise CouldNotRun(f"{RUN_LINE_PROGRAM}: wrote no record (status {done.returncode}): {done.stderr.strip()[-200:]}") from error
+        file = build.records("calibrate", [RUN_LINE_PROGRAM, *"--ranks 2 -b 8 -e 8 -n 1 -w 0".split()], Path(folder) / "run.jsonl")
+        return json.loads(file.read_text().splitlines()[0])
 
 
 # ---- The command of gate.py

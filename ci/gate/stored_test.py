@@ -354,5 +354,5 @@ def test_calibrate_writes_records_that_compare_takes_for_calibration(tmp_path):
 def test_calibrate_says_what_could_not_run(tmp_path, capsys):
     build = build_with(tmp_path / "build", "raise SystemExit('no memory')")
     assert main(["calibrate", "--build", str(build), "--json", str(tmp_path / "c.jsonl")]) == 4
-    assert "all_reduce_perf: wrote no record (status 1): no memory" in capsys.readouterr().err
+    assert "calibrate: all_reduce_perf ended with status 1: no memory" in capsys.readouterr().err
     assert not (tmp_path / "c.jsonl").exists()
