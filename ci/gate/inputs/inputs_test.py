@@ -9,7 +9,7 @@ from gate.inputs.files import _of_process, files_of, read, read_file
 from gate.inputs.files_for_tests import (
     all_reduce_line, google, kernel_line, NCCL_COLUMNS, NCCL_HEAD, run_line, text_of, write_kernels)
 from gate.inputs.observation import by_quantity, notes_of
-from gate.inputs.records import FACTS, KINDS
+from gate.inputs.records import KINDS
 from reports.foreign import Text, utc
 from reports.schema import kind_schema
 from reports.tests.world import ContextWorld, experts_line, experts_run, LayerWorld, TrainingWorld, World
@@ -56,10 +56,6 @@ def test_a_wrong_row_has_no_time_and_one_failure_and_a_simulated_one_is_exact(tm
     assert [value for name, value in found.items() if name.endswith(": plan.wire_bytes_total")] == [[128], [128]]
     assert not times(tmp_path / "s.jsonl")
     assert [value for name, value in facts(tmp_path / "s.jsonl").items() if name.endswith(": time_us")] == [[7.5]]
-
-
-def test_every_kind_of_line_says_what_is_exact():
-    assert set(FACTS) == set(KINDS)
 
 
 def test_google_repetitions_are_one_run_by_the_time_that_the_name_chooses(tmp_path):
@@ -256,7 +252,7 @@ def test_each_kind_is_read(tmp_path, kind):
     assert fact is None or any(observed.quantity.case.endswith(f": {fact}") for observed in found)
 
 
-@pytest.mark.parametrize("kind", FACTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_facts_are_of_fields_that_there_are(kind):
     fields = kind_schema(kind)["properties"]
-    assert {fact.path.split(".")[0] for fact in FACTS[kind]} <= fields
+    assert {fact.path.split(".")[0] for fact in KINDS[kind].facts} <= fields
