@@ -17,6 +17,7 @@ TARGETS = ["all_reduce_perf", "sendrecv_perf", "tune", "peers"]
 PEER_ALGORITHMS = {0: "default", 3: "recursive_doubling", 4: "ring", 6: "rabenseifner"}
 NAMESPACES = ROOT / "ci/hosts/namespaces.sh"
 WIRE_MB_S = 125.0  # 1 Gbit/s
+ON_HOST = "LOCKSTEP_ON_HOST"  # in the environment of the study's process on the first host
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -40,16 +41,11 @@ class Hosts:
         self.options, self.out = options, folder_of_results(options).resolve()
         self.tuning = str(self.out / "tuning.json")  # not the table of this machine
 
-    def on_hosts(self, *command: object) -> list[object]:
-        """A rank on each host."""
-        addresses = output_of([NAMESPACES, "addresses", self.options.hosts]).strip()
-        return [NAMESPACES, "enter", 0, "mpirun.openmpi", "--allow-run-as-root", "--host", addresses, "-np", self.options.hosts,
-                "--bind-to", "none", "--mca", "plm_rsh_agent", ROOT / "ci/hosts/agent.sh", "--mca", "oob_tcp_if_include", "10.78.0.0/24",
-                "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.78.0.0/24",
-                "--mca", "mpi_yield_when_idle", "1", "-x", "LOCKSTEP_TUNING", *command]
-
     def ran(self, *command: object) -> str:
-        return output_of(self.on_hosts(*command), LOCKSTEP_TUNING=self.tuning)
+        """Output of a command with a rank on each host; namespaces.sh has told Open MPI how to start them."""
+        addresses = output_of([NAMESPACES, "addresses", self.options.hosts]).strip()
+        return output_of(["mpirun.openmpi", "--host", addresses, "-np", self.options.hosts, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
+                          "-x", "LOCKSTEP_TUNING", *command], LOCKSTEP_TUNING=self.tuning)
 
     def gloo(self, size: int, round_: int) -> None:
         program, ranks = (self.options.build / "bin/peers/gloo_all_reduce").resolve(), self.options.hosts
@@ -102,10 +98,8 @@ def print_hosts(times: Times, ranks: int, goodput: float) -> None:
 def run(options: argparse.Namespace) -> None:
     if os.geteuid() != 0:
         fail("hosts needs root, to make network namespaces; run it with sudo")
-    hosts = Hosts(options)
-    output_of([NAMESPACES, "down"])
-    try:
-        output_of([NAMESPACES, "up", options.hosts])
-        hosts.measure()
-    finally:
-        output_of([NAMESPACES, "down"])
+    if ON_HOST in os.environ:
+        Hosts(options).measure()
+    else:  # anew on the first of the hosts, which end with it
+        command = [NAMESPACES, "run", options.hosts, sys.executable, "-m", "compare", *sys.argv[1:]]
+        os.execve(NAMESPACES, [str(word) for word in command], {**os.environ, ON_HOST: "1"})
