@@ -2,7 +2,6 @@
 import json
 import math
 import random
-import sys
 import textwrap
 from pathlib import Path
 

@@ -7,23 +7,24 @@ from pathlib import Path
 import pytest
 from gate.builds import build_at
 from gate.cli import exit_status, main
-from gate.deterministic import collect, compare_facts, count, Facts, KINDS, read_facts, Value, write_facts
+from gate.deterministic import collect, compare_facts, count, Facts, KINDS, read_facts, write_facts
+from gate.inputs.observation import Quantity
 from gate.model import Channel, CouldNotRun, Report, Side, UsageError, Verdict
 from gate.worker import Line, load_suite
 
 TOOLS = {"tool": "valgrind-3.19.0", "compiler": "GNU 12.2.0"}
 
 
-def facts(*values: Value, tools=TOOLS) -> Facts:
-    return Facts("r", tools, values)
+def facts(*values: tuple[Quantity, float], tools=TOOLS) -> Facts:
+    return Facts("r", tools, dict(values))
 
 
-def exact(value: float, better: str = "lower", case: str = "plan: bytes") -> Value:
-    return Value(case, Channel.EXACT, "bytes", value, better)
+def exact(value: float, better: str = "lower", case: str = "plan: bytes") -> tuple[Quantity, float]:
+    return Quantity(case, Channel.EXACT, "bytes", better), value
 
 
-def counted(value: float) -> Value:
-    return Value("kernel", Channel.INSTRUCTIONS, "instructions", value)
+def counted(value: float) -> tuple[Quantity, float]:
+    return Quantity("kernel", Channel.INSTRUCTIONS, "instructions"), value
 
 
 @pytest.mark.parametrize(("before", "after", "verdict"), [
@@ -74,7 +75,7 @@ def test_a_file_of_values_comes_back(tmp_path):
     values = (exact(3), exact(2.5, "higher", "b"), counted(12345678))
     write_facts(file, facts(*values))
     back = read_facts(file, "--base")
-    assert set(back.values) == set(values) and back.counted_with == TOOLS
+    assert back.values == dict(values) and back.counted_with == TOOLS
     assert [line for line in file.read_text().splitlines()[1:]] == sorted(file.read_text().splitlines()[1:])
 
 
