@@ -142,7 +142,8 @@ def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[lis
         notes.append(f"instructions are not compared, as they were counted with different tools: {listed}")
     before, after = ({quantity.case: value for quantity, value in side.values.items()} for side in (base, head))
     quantities = {quantity.case: quantity for side in (head, base) for quantity in side.values if quantity.channel in channels}
-    return [_compare(quantities[case], before.get(case), after.get(case), count_threshold) for case in {**before, **after} if case in quantities], notes
+    return [_compare(quantities[case], before.get(case), after.get(case), count_threshold)
+            for case in {**before, **after} if case in quantities], notes
 
 
 def _compare(quantity: Quantity, base: float | None, head: float | None, count_threshold: float) -> Result:
