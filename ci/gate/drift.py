@@ -8,7 +8,6 @@ import random
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gate.builds import add_build_arguments, Build, resolve, ROOT
@@ -18,7 +17,7 @@ from gate.model import UsageError
 from gate.outputs.records import check_writable, text_of, write_whole
 from gate.pairs import calls_for
 from gate.rule import differences, Shift, shift_of
-from gate.worker import Worker
+from gate.worker import Line as WorkerLine, Worker
 from reports.lines import Line, line_of, stats_of
 
 # ---- Drift of the machine: how much faster or slower it was in the second session, from cases that no change of ours can affect
@@ -82,17 +81,7 @@ def _percent(log_ratio: float) -> str:
 
 RUN_LINE_PROGRAM = "all_reduce_perf"  # any program that writes records: the machine and the build are in its run line
 _RUN_US, _RUNS = 1000.0, 12  # time and number of runs of each case
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cases of one worker."""
-
-    word: str  # gate_planted's
-    one_core: bool
-
-
-GROUPS = (Group("alone", True), Group("collective", False))
+GROUPS = (WorkerLine("alone", "one", (CALIBRATION_PROGRAM, "alone")), WorkerLine("collective", "all", (CALIBRATION_PROGRAM, "collective")))
 
 # By case: the kind of its record line, and the fields beside its samples. The sizes are as in bench/gate_planted.cpp.
 LINES: dict[str, tuple[str, Line]] = {
@@ -120,12 +109,12 @@ def calibrate(build: Build, processes: int) -> list[Line]:
     return [line for _ in range(processes) for group in GROUPS for line in _of_process(build, group, like)]
 
 
-def _of_process(build: Build, group: Group, like: Line) -> list[Line]:
+def _of_process(build: Build, group: WorkerLine, like: Line) -> list[Line]:
     run = f"{random.getrandbits(64):016x}"
     ranks = 1 if group.one_core else 2
-    lines = [like | {"run": run, "program": CALIBRATION_PROGRAM, "command": [CALIBRATION_PROGRAM, group.word, "--serve"], "ranks": ranks}]
+    lines = [like | {"run": run, "program": CALIBRATION_PROGRAM, "command": [*group.command, "--serve"], "ranks": ranks}]
     core = random.choice(sorted(os.sched_getaffinity(0))) if group.one_core else None
-    with build.start([CALIBRATION_PROGRAM, group.word], {}, core) as worker:
+    with build.start(group.command, {}, core) as worker:
         for index, case in enumerate(worker.ready()):
             samples, calls = _samples(worker, index)
             lines.append(line_of_case(case, run, samples, calls * len(samples)))
