@@ -204,36 +204,40 @@ def bus_factor(collective: str, ranks: int) -> float:
     return {"all_reduce": 2 * share, "reduce_scatter": share, **{name: share for name in OF_A_RANK}}.get(collective, 1.0)
 
 
-# Fields of JSON from other programs, checked when they are read: errors name the file and the field.
-
-_NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false"}
+_NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false", object: "a value"}
 
 
-def field(data: Any, name: str, cls: type, where: str, missing: Any = None) -> Any:
-    """data[name] as a cls (float: any number). `missing` is the value if the field is absent; with None it must be present."""
-    value = data.get(name) if isinstance(data, dict) else None
-    if value is None and missing is not None:
-        return missing
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-    if is_number if cls is float else isinstance(value, cls):
-        return value
-    shown = json.dumps(value)
-    raise ReportError(f"{where}: field '{name}' is {shown if len(shown) <= 40 else shown[:37] + '...'}; allowed: {_NAMES[cls]}")
+class Fields:
+    """An object of JSON from another program. Its fields are checked as they are read; errors name the file, the place in it and the field."""
 
+    def __init__(self, data: Any, where: str) -> None:
+        self.data = data if isinstance(data, dict) else {}
+        self.where = where
+        self._read: set[str] = set()
 
-def whole(data: Any, name: str, where: str, missing: Any = None) -> int:
-    """data[name] as a whole number from 0. Raises ReportError for other values."""
-    value = field(data, name, float, where, missing)
-    if value < 0 or value != int(value):
-        raise ReportError(f"{where}: field '{name}' is {value:g}; allowed: a whole number from 0")
-    return int(value)
+    def get(self, name: str, cls: type, missing: Any = None) -> Any:
+        """The field as a cls (float: any number; object: anything). `missing` is the value if it is absent; with None it must be present."""
+        self._read.add(name)
+        value = self.data.get(name)
+        if value is None and missing is not None:
+            return missing
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+        if is_number if cls is float else isinstance(value, cls):
+            return value
+        shown = json.dumps(value)
+        raise ReportError(f"{self.where}: field '{name}' is {shown if len(shown) <= 40 else shown[:37] + '...'}; allowed: {_NAMES[cls]}")
 
+    def whole(self, name: str, missing: Any = None) -> int:
+        value = self.get(name, float, missing)
+        if value < 0 or value != int(value):
+            raise ReportError(f"{self.where}: field '{name}' is {value:g}; allowed: a whole number from 0")
+        return int(value)
 
-def positive(data: Any, name: str, where: str) -> float:
-    value = field(data, name, float, where)
-    if value <= 0:
-        raise ReportError(f"{where}: field '{name}' is {value:g}; allowed: a time above 0")
-    return float(value)
+    def leave_unread(self, source: Text, prefix: str = "", left_out: Iterable[str] = ()) -> None:
+        """Notes the fields that were not read and are not empty. No notes are made of those in `left_out`."""
+        for name, value in self.data.items():
+            if name not in self._read and name not in left_out and value not in (None, "", [], {}):
+                source.leave("fields that are not kept", f"{prefix}{name}")
 
 
 _JSON = re.compile(r"([^\"{]*)\{\s*(?:[\"}]|$)")
@@ -263,13 +267,6 @@ def _leave_lines(source: Text, text: str, begin: int, end: int) -> None:
     for at, line in enumerate(text[begin:end].split("\n"), start=first):
         if re.search(r"\w", line):
             source.leave("lines outside of the JSON, left out", f"line {at} '{line.strip()[:60]}'")
-
-
-def leave_unread(source: Text, data: Any, read: Iterable[str], where: str = "") -> None:
-    """Notes the fields of an object that no reader takes and that are not empty."""
-    for name, value in data.items() if isinstance(data, dict) else ():
-        if name not in read and value not in (None, "", [], {}):
-            source.leave("fields that are not kept", f"{where}{name}")
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:
