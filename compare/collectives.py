@@ -32,7 +32,7 @@ OPENMPI = ("default", "basic_linear", "nonoverlapping", "recursive_doubling", "r
 MPICH = ("auto", "smp", "recursive_doubling", "reduce_scatter_allgather")
 GLOO = ("ring", "ring_chunked", "halving_doubling", "bcube")
 OURS, PEERS, LIMIT = "lockstep", ("openmpi", "mpich", "gloo"), "streaming limit"
-LIMIT_MS = 500  # of each size
+LIMIT_MS = 500  # time for each size
 LIMIT_FROM_BYTES = 16 << 20  # the limit is of memory: below, ranks' buffers may be in caches
 
 

@@ -315,7 +315,7 @@ def attention_fwd(case: KernelCase, t: Tensors) -> Call:
 
 
 def attention_bwd(case: KernelCase, t: Tensors) -> Call:
-    """Of the fused forward; composed as automatic differentiation does it, from probabilities that the forward has kept. Ours recomputes
+    """The fused forward's; composed as automatic differentiation does it, from probabilities that the forward has kept. Ours recomputes
     them from the log-sum-exp."""
     q, k, v, d_o = heads_of(case, t, "q k v d_o")
     if FUSED_ATTENTION:

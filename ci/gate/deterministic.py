@@ -31,7 +31,7 @@ from reports.schema import ReportError
 FORMAT = 1
 
 
-Values = dict[Quantity, float]  # of channel EXACT or INSTRUCTIONS
+Values = dict[Quantity, float]  # their channel is EXACT or INSTRUCTIONS
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _compare(quantity: Quantity, base: float | None, head: float | None, count_t
     return judged(quantity, base, head, count_threshold if quantity.channel is Channel.INSTRUCTIONS else 0.0)
 
 
-# Of a suite's lines. "records": the program's records (--json FILE) have facts; "counts": it serves, and its instructions are counted;
+# Kinds of a suite's lines. "records": the program's records (--json FILE) have facts; "counts": it serves, and its instructions are counted;
 # "claims": COMMAND is a file of claims, and the commands of bench/suite/claims.suite whose evidence is counted or simulated have
 # records that settle them.
 KINDS = ("records", "counts", "claims")

@@ -126,7 +126,7 @@ class Report:
     results: tuple[Result, ...]
     seconds: float
     notes: tuple[str, ...] = ()  # notes for the reader, a line each, such as a fingerprint that differs
-    series: tuple[Series, ...] = ()  # of a history: one per result, in the same order
+    series: tuple[Series, ...] = ()  # a history's: one per result, in the same order
 
     def of(self, verdict: Verdict) -> list[Result]:
         return [result for result in self.results if result.verdict is verdict]

@@ -140,7 +140,7 @@ def verdict_line(result: Result, run: str) -> Line:
 
 def _series_line(series: Series, run: str) -> Line:
     return {"record": "history", "run": run, **asdict(series), "channel": series.channel.value,
-            "changes": [_change(change) for change in series.changes]}
+            "points": [asdict(point) for point in series.points], "changes": [_change(change) for change in series.changes]}
 
 
 def _change(change: Change) -> dict:

@@ -16,7 +16,7 @@ NONE = "–"
 
 
 class Case(Protocol):
-    """What sentences need of a case: the gate's own results and those of records have it."""
+    """A case, with the values that sentences need: the gate's own results and those of records have them."""
 
     case: str
     channel: str
