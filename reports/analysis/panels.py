@@ -3,31 +3,16 @@
 Lines of one panel come from one machine, one build, one basis and one emulated link; anything else is another panel.
 """
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import Iterable, Optional
 
 import numpy as np
 
 from reports.analysis.estimate import Estimate, exact, median_of
-from reports.analysis.groups import by
-from reports.records import Build, Link, Machine, PlanCounts, Records, Row
-from reports.units import collective_order
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Properties that the rows of a panel have in common."""
-
-    collective: str
-    ranks: int
-    dtype: str
-    op: str
-    root: int
-    basis: str
-    link: Optional[Link]
-    fingerprint: str
-    build: Build
-    devices_of: str = ""  # the described machine of simulated ranks
+from reports.analysis.groups import basis_order, by, Group, listed
+from reports.records import PlanCounts, Row
+from reports.units import collective_name, collective_order
 
 
 @dataclass(frozen=True)
@@ -86,12 +71,32 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Panel:
-    setting: Setting
-    machine: Machine
-    rows: tuple[Row, ...]  # all rows: both placements, including wrong and failed ones
-    series: tuple[Series, ...]
-    in_place: bool  # placement that the series show
+class Panel(Group):
+    """`lines`: all rows, of both placements, including wrong and failed ones."""
+
+    @property
+    def title(self) -> str:
+        """Words such as "All-reduce, float sum": what was run, whatever the number of ranks."""
+        return f"{collective_name(self.first.collective)}, {self.dtype}"
+
+    @property
+    def dtype(self) -> str:
+        """The dtype with the reduction, if there is one: "float sum"."""
+        return self.first.dtype + ("" if self.first.op in ("none", "") else f" {self.first.op}")
+
+    @property
+    def in_place(self) -> bool:
+        """Placement that the series show."""
+        return bool(self._timed) and all(row.in_place for row in self._timed)
+
+    @cached_property
+    def _timed(self) -> list[Row]:
+        return [row for row in self.lines if _is_plotted(row)]
+
+    @cached_property
+    def series(self) -> tuple[Series, ...]:
+        shown = by((row for row in self._timed if row.in_place == self.in_place), lambda row: (row.algorithm, variant_of(row)))
+        return tuple(_checked(_series(label, *key, shown[key])) for key, label in labels_of(self.lines).items() if key in shown)
 
     @property
     def sizes(self) -> list[int]:
@@ -99,22 +104,21 @@ class Panel:
 
     @property
     def oversubscribed(self) -> bool:
-        return any(row.oversubscribed for row in self.rows)
+        return any(row.oversubscribed for row in self.lines)
 
     @property
     def gpus(self) -> str:
         """Text such as "NVIDIA H200, shared by the ranks"; empty where no row used a GPU."""
-        runs = [row.run for row in self.rows if row.transport in ("cuda", "nccl")]
+        runs = [row.run for row in self.lines if row.transport in ("cuda", "nccl")]
         if not runs:
             return ""
-        models = self.machine.gpu_models or "GPUs of unknown model"
         shared = any(run.gpu and run.gpu.ranks_per_gpu > 1 for run in runs)
-        return models + (", shared by the ranks" if shared else "")
+        return listed(runs[0].machine.gpu_models or "GPUs of unknown model", "shared by the ranks" if shared else "")
 
 
-def panels_of(records: Records) -> list[Panel]:
-    panels = [_panel(setting, rows) for setting, rows in by(records.rows, _setting_of).items()]
-    return sorted(panels, key=lambda panel: _order(panel.setting))
+def rows_by_panel(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that may share a plot, in the order in which they are shown."""
+    return sorted(by(rows, setting_of).values(), key=lambda rows: _order(rows[0]))
 
 
 def variant_of(row: Row) -> Variant:
@@ -137,24 +141,19 @@ def _full_label(algorithm: str, variant: Variant) -> str:
     return f"{algorithm} ({variant.transport}, {variant.executor}, {variant.rank_kind})"
 
 
-def _setting_of(row: Row) -> Setting:
-    return Setting(row.collective, row.ranks, row.dtype, row.op, row.root, row.basis, row.run.link,
-                   row.run.machine.fingerprint, row.run.build, row.run.simulated_machine or "")
+def setting_of(row: Row) -> tuple:
+    """Properties that the rows of a panel have in common."""
+    return row.collective, row.ranks, row.dtype, row.op, row.root, where_of(row)
 
 
-def _order(setting: Setting) -> tuple:
-    basis = ("measured", "emulated", "simulated").index(setting.basis)
-    return (collective_order(setting.collective), basis, str(setting.link), setting.devices_of, setting.fingerprint,
-            str(setting.build), setting.dtype, setting.op, setting.root, setting.ranks)
+def where_of(row: Row) -> tuple:
+    """Machine, links and build, whatever was run there."""
+    return row.basis, row.run.link, row.run.simulated_machine, row.run.machine.fingerprint, row.run.build
 
 
-def _panel(setting: Setting, rows: list[Row]) -> Panel:
-    timed = [row for row in rows if _is_plotted(row)]
-    in_place = bool(timed) and all(row.in_place for row in timed)
-    labels = labels_of(rows)
-    by_series = by((row for row in timed if row.in_place == in_place), lambda row: (row.algorithm, variant_of(row)))
-    series = tuple(_series(labels[key], *key, by_series[key]) for key in labels if key in by_series)
-    return Panel(setting, rows[0].run.machine, tuple(rows), tuple(map(_checked, series)), in_place)
+def _order(row: Row) -> tuple:
+    return (collective_order(row.collective), basis_order(row.basis), str(row.run.link), row.run.simulated_machine or "",
+            row.run.machine.fingerprint, str(row.run.build), row.dtype, row.op, row.root, row.ranks)
 
 
 IMPLAUSIBLE = 8  # an algorithm that changes with the size, or a message that leaves a cache, takes less than this longer

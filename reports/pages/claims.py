@@ -93,8 +93,7 @@ def _drawing(one: Settled, number: int, answer: Answer) -> Drawing:
     evidence = answer.evidence
     title = evidence.shows[:1].upper() + evidence.shows[1:]
     return drawing("lines", f"claim-{one.claim.name}-{number}", "claim_figures.claim_figure", answer, title,
-                   f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""),
-                   f"{title}, along {evidence.axis}")
+                   f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""), f"Along {evidence.axis}")
 
 
 def _points(answer: Answer) -> Table:

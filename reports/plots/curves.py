@@ -1,6 +1,6 @@
 """A panel's curves against size, one line per series: bus bandwidth, latency, time over the fastest's with its
 p5-p95 band, spread of a call's time over its median, measured over predicted."""
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -9,14 +9,14 @@ from matplotlib.patches import Patch, Rectangle
 
 from reports.analysis.crossover import TOLERANCE, best_time
 from reports.analysis.findings import Cell, WinnerMap
-from reports.analysis.panels import Panel, Point, Series
-from reports.analysis.fit import Predictions
+from reports.analysis.panels import Point, Series
+from reports.analysis.results import PanelResult
 from reports.plots.frame import (
-    bytes_axis, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE, tidy, value_axis)
+    axes_grid, bytes_axis, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE, tidy, value_axis)
 from reports.plots.style import GRID, INK, MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, short, time_text
 
-Of = tuple[Panel, dict[str, int]]  # the series that get a colour by the place of their style
+Of = tuple[PanelResult, dict[str, int]]  # the series that get a colour by the place of their style
 Value = Callable[[Point, float], float]  # function of a point and of one of its times
 
 
@@ -44,7 +44,7 @@ def relative(of: Of, heading: Heading) -> Figure:
     return figure
 
 
-def _styles(of: tuple[Any, dict[str, int]]) -> dict[str, Style]:
+def _styles(of: Of) -> dict[str, Style]:
     return {label: numbered(place) for label, place in of[1].items()}
 
 
@@ -74,26 +74,17 @@ COLUMNS = 3
 def percentiles(of: Of, heading: Heading) -> Figure:
     panel, shown = of[0], _styles(of)
     series = [one for one in panel.series if one.label in shown]
-    rows, columns = -(-len(series) // COLUMNS), min(len(series), COLUMNS)
-    figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * rows)
+    columns = min(len(series), COLUMNS)
+    figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * -(-len(series) // columns))
     timed = [point for one in series for point in one.points]
     low, high = min(p.p5 / p.time_us for p in timed), max(p.max / p.time_us for p in timed)
-    for i, one in enumerate(series):
-        axes = figure.add_axes(_place(i, rows, columns, top, figure.get_figheight()))
+    for i, (axes, one) in enumerate(zip(axes_grid(figure, top, len(series), columns, (0.63, 0.11, 0.62), (0.18, 0.5)), series)):
         _draw(axes, one, shown[one.label], panel.sizes)
         value_axis(axes, low, max(high, 1.1), lambda value: f"{short(value)}×")
         axes.tick_params(labelleft=i % columns == 0)
     figure.text(0.985, 0.012, "band: p5 to p95    dashed: p99    dots: slowest call    1× is the median", ha="right",
                 va="bottom", size=8, color=MUTED)
     return figure
-
-
-def _place(i: int, rows: int, columns: int, top: float, height: float) -> Sequence[float]:
-    left, right, bottom, gap = 0.085, 0.985, 0.42 / height, 0.025
-    width = (right - left - gap * (columns - 1)) / columns
-    cell = (top - bottom) / rows
-    row, column = divmod(i, columns)
-    return [left + column * (width + gap), top - cell * (row + 1) + 0.2 / height, width, cell - 0.5 / height]
 
 
 def _draw(axes: Axes, one: Series, style: Style, sizes: Sequence[int]) -> None:
@@ -112,9 +103,9 @@ def _draw(axes: Axes, one: Series, style: Style, sizes: Sequence[int]) -> None:
 BAND = 1.25  # shaded: within 25 %
 
 
-def predicted(of: tuple[Predictions, dict[str, int]], heading: Heading) -> Figure:
-    predictions, shown = of[0], _styles(of)
-    curves = [Curve(one.label, one.model.sizes, one.ratios) for one in predictions.by_label.values()]
+def predicted(of: Of, heading: Heading) -> Figure:
+    shown = _styles(of)
+    curves = [Curve(one.label, one.model.sizes, one.ratios) for one in of[0].predictions.by_label.values()]
     ratios = [ratio for curve in curves for ratio in curve.y]
 
     def scale(axes: Axes) -> None:
@@ -134,7 +125,7 @@ _ROW = 0.27  # inches
 
 
 def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
-    ranks = [result.panel.setting.ranks for result in winners.results]
+    ranks = [result.first.ranks for result in winners.results]
     sizes = sorted({cell.bytes for cell in winners.cells})
     legend_rows = -(-len(winners.labels) // 3)
     figure, top = new_figure(heading, 0.95 + _ROW * len(ranks) + 0.2 * legend_rows)

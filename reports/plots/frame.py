@@ -152,6 +152,17 @@ def axes_within(figure: Figure, top: float, left: float, right: float, bottom: f
     return figure.add_axes([left / width, bottom / height, 1 - (left + right) / width, top - (bottom + above) / height])
 
 
+def axes_grid(figure: Figure, top: float, number: int, columns: int, margins: tuple[float, float, float], gaps: tuple[float, float]) -> list[Axes]:
+    """This many axes in rows of `columns`, below the figure's heading, which ends at `top`. In inches: the margins at the left, at the right
+    and at the bottom; the gaps between columns, and above each row for its titles."""
+    width, height = figure.get_size_inches()
+    (left, right, bottom), (beside, above) = margins, gaps
+    rows = -(-number // columns)
+    wide, high = (width - left - right - beside * (columns - 1)) / columns, (top * height - bottom) / rows
+    return [figure.add_axes([(left + column * (wide + beside)) / width, top - (high * (row + 1)) / height, wide / width, (high - above) / height])
+            for row, column in (divmod(i, columns) for i in range(number))]
+
+
 def key(label: str, style: Style, size: float = 6, hollow: bool = False, **look: Any) -> Line2D:
     """A marker of a legend."""
     return Line2D([], [], label=label, **{"linestyle": "none", "marker": style.marker, "color": style.colour, "markersize": size,

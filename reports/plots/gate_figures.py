@@ -141,11 +141,9 @@ def rows_of(cases: Sequence[GateCase]) -> Rows:
     return Rows(tuple(case for case in known if id(case) in picked), tuple(case for case in known if id(case) not in picked))
 
 
-def forest_of(shown: tuple[Sequence[GateCase], float, float], heading: Heading) -> Figure:
-    return forest_figure(*shown, heading)
-
-
-def forest_figure(cases: Sequence[GateCase], threshold: float, confidence: float, heading: Heading) -> Figure:
+def forest_figure(shown: tuple[Sequence[GateCase], float, float], heading: Heading) -> Figure:
+    """`shown`: the cases, worst first, the threshold and the confidence of the intervals."""
+    cases, threshold, confidence = shown
     rows = rows_of(cases)
     names = row_names([case.case for case in rows.shown], NAME)
     row = TALL_ROW if any("\n" in name for name in names) else ROW

@@ -12,7 +12,7 @@ from reports.analysis.groups import by
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.pages.kernels import MOST_ROWS
-from reports.plots.frame import Heading, key, legend_below, new_figure, row_axes
+from reports.plots.frame import axes_grid, Heading, key, legend_below, new_figure, row_axes
 from reports.plots.style import GRID, INK, MUTED, numbered, OTHERS, PAPER, Style
 from reports.records import Kernel
 from reports.units import share_text, short
@@ -50,6 +50,18 @@ def legend(figure: Figure, styles: dict[str, Style], dtypes: Sequence[str], bott
     legend_below(figure, handles, columns, (0.5, bottom), handletextpad=0.3, columnspacing=1.6)
 
 
+def _columns(heading: Heading, rows: int, titles: Sequence[str], margins: tuple[float, float, float], gap: float,
+             label: str) -> tuple[Figure, list[Axes]]:
+    """Axes side by side over the same rows, whose names are in the left margin; `label` is of all x axes. Margins as in axes_grid."""
+    left, _, bottom = margins
+    figure, top = new_figure(heading, bottom + 0.79 + ROW * max(rows, 3), WIDTH)
+    columns = axes_grid(figure, top, len(titles), len(titles), margins, (gap, 0.26))
+    for axes, title in zip(columns, titles):
+        axes.set_title(title, loc="left", size=10, color=INK, pad=5, weight="bold")
+    figure.text((left / WIDTH + 0.985) / 2, (bottom - 0.45) / figure.get_figheight(), label, ha="center", size=9.5, color=INK)
+    return figure, columns
+
+
 def row_lines(axes: Axes, rows: int, colour: str) -> None:
     """A thin line through each row of a chart, from the name to the dot."""
     for row in range(rows):
@@ -64,25 +76,17 @@ NAME = 46  # characters of a row's name
 _SLOW, _FAST = numbered(1), numbered(0)
 
 
-def dumbbells_of(shown: tuple[Sequence[Comparison], tuple[str, str]], heading: Heading) -> Figure:
-    return dumbbells_figure(*shown, heading)
-
-
-def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], heading: Heading) -> Figure:
-    """A column per comparison; `names` are those of the slow and the fast way in the legend."""
+def dumbbells_figure(comparisons: Sequence[Comparison], heading: Heading) -> Figure:
+    """A column per comparison."""
     rows = shown_rows(comparisons)
-    figure, top = new_figure(heading, 1.65 + ROW * max(len(rows), 3), WIDTH)
-    height, left, right, gap = figure.get_figheight(), 3.4 / WIDTH, 0.985, 0.075
-    width = (right - left - gap * (len(comparisons) - 1) - 0.03) / len(comparisons)
-    bottom = 0.86 / height
+    figure, columns = _columns(heading, len(rows), [one.name for one in comparisons], (3.4, 0.51, 0.86), 0.85,
+                               "declared bytes over time (GB/s)")
     limits = _limits(comparisons, rows)
-    for i, one in enumerate(comparisons):
-        axes = figure.add_axes([left + i * (width + gap), bottom, width, top - bottom - 0.26 / height])
+    cut = len(rows) < len({pair.case for one in comparisons for pair in one.pairs})
+    for i, (axes, one) in enumerate(zip(columns, comparisons)):
         _frame(axes, rows, limits, i == 0)
-        axes.set_title(one.name, loc="left", size=10, color=INK, pad=5, weight="bold")
-        _draw(axes, rows, {pair.case: pair for pair in one.pairs}, len(rows) < case_count(comparisons))
-    figure.text((left + right) / 2, 0.42 / height, "declared bytes over time (GB/s)", ha="center", size=9.5, color=INK)
-    _legend(figure, names)
+        _draw(axes, rows, {pair.case: pair for pair in one.pairs}, cut)
+    _legend(figure, comparisons[0].sides)
     return figure
 
 
@@ -91,10 +95,6 @@ def shown_rows(comparisons: Sequence[Comparison]) -> list[Case]:
     cases = [pair.case for one in reversed(comparisons) for pair in one.pairs]
     cases = list(dict.fromkeys(cases))
     return cases if len(cases) <= MOST_ROWS else cases[:MOST_ROWS // 2] + cases[-MOST_ROWS // 2:]
-
-
-def case_count(comparisons: Sequence[Comparison]) -> int:
-    return len({pair.case for one in comparisons for pair in one.pairs})
 
 
 def rate(kernel: Kernel) -> float:
@@ -160,21 +160,14 @@ Dots = dict[str, list[tuple[Case, Kernel]]]  # by row
 def shares_figure(roofline: Roofline, heading: Heading) -> Figure:
     ways = [way for way in roofline.ways if _dots(roofline, way)]
     names = rows_of(roofline)[:MOST_KERNELS]
-    figure, top = new_figure(heading, 1.7 + ROW * max(len(names), 3), WIDTH)
-    height, left, right, gap = figure.get_figheight(), 2.5 / WIDTH, 0.985, 0.018
-    width = (right - left - gap * (len(ways) - 1)) / len(ways)
-    bottom = 0.92 / height
     highest = max(kernel.share for way in ways for found in _dots(roofline, way).values() for _, kernel in found)
     right_end = EDGE if highest > CUT else 1.05 * max(highest, 1.0)
-    for i, way in enumerate(ways):
-        axes = figure.add_axes([left + i * (width + gap), bottom, width, top - bottom - 0.26 / height])
-        _shares_frame(axes, names, right_end, i == 0, _ticks(right_end, len(ways)))
-        axes.set_title(way_text(way, roofline.place.device), loc="left", size=10, color=INK, pad=5, weight="bold")
-        _draw_shares(axes, names, _dots(roofline, way))
     beyond = f"; at the edge: how many are beyond {share_text(CUT)}, and the highest" if highest > CUT else ""
-    figure.text((left + right) / 2, 0.46 / height,
-                f"share of the ceiling that binds (%); dashed: {share_text(NEAR)}{beyond}", ha="center", size=9.5,
-                color=INK)
+    figure, columns = _columns(heading, len(names), [way_text(way, roofline.device) for way in ways], (2.5, 0.17, 0.92), 0.2,
+                               f"share of the ceiling that binds (%); dashed: {share_text(NEAR)}{beyond}")
+    for i, (axes, way) in enumerate(zip(columns, ways)):
+        _shares_frame(axes, names, right_end, i == 0, _ticks(right_end, len(ways)))
+        _draw_shares(axes, names, _dots(roofline, way))
     _shares_legend(figure, roofline)
     return figure
 

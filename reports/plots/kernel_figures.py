@@ -1,6 +1,5 @@
 """The figures of kernels: the roofline, and the words and files of all of them."""
 from math import atan2, ceil, cos, degrees, sin
-from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,8 +8,7 @@ from matplotlib.transforms import Bbox
 
 from reports.analysis.roofline.findings import group_of
 from reports.analysis.roofline.rooflines import Case, Ceilings, plotted, range_text, Roof, Roofline, Way, way_text
-from reports.plots import style
-from reports.plots.frame import Box, HALO, Heading, new_figure, place_labels, point_box, SIZE, tidy, Wanted
+from reports.plots.frame import axes_grid, Box, HALO, Heading, new_figure, place_labels, point_box, SIZE, tidy, Wanted
 from reports.plots.kernel_dots import GROUPS, legend, marks
 from reports.plots.style import INK, MUTED
 from reports.records import Kernel
@@ -26,12 +24,10 @@ Limits = tuple[tuple[float, float], tuple[float, float]]
 def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
     ways = roofline.ways
     columns = 1 if len(ways) == 1 else 2 if len(ways) <= 4 else 3
-    rows = ceil(len(ways) / columns)
     height = 3.55 if columns > 1 else 5.2
-    figure, top = new_figure(heading, 1.2 + (height + 0.1) * rows, WIDTH)
+    figure, top = new_figure(heading, 1.2 + (height + 0.1) * ceil(len(ways) / columns), WIDTH)
     limits = _limits(roofline)
-    for i, way in enumerate(ways):
-        axes = figure.add_axes(_cell(i, rows, columns, top, figure.get_figheight()))
+    for i, (axes, way) in enumerate(zip(axes_grid(figure, top, len(ways), columns, (0.8, 0.28, 1.14), (0.63, 0.5)), ways)):
         _draw(axes, roofline, way, limits)
         axes.set_ylabel("speed (FLOP/s)" if i % columns == 0 else "")
         axes.set_xlabel("arithmetic intensity (FLOP/byte)" if i + columns >= len(ways) else "")
@@ -45,14 +41,6 @@ def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
 def speed(kernel: Kernel) -> float:
     """GFLOP/s at the median."""
     return kernel.flops / kernel.median_us / 1e3
-
-
-def _cell(i: int, rows: int, columns: int, top: float, height: float) -> Sequence[float]:
-    left, right, bottom, gap = 0.07, 0.975, 0.98 / height, 0.055
-    width = (right - left - gap * (columns - 1)) / columns
-    cell = (top - bottom) / rows
-    row, column = divmod(i, columns)
-    return [left + column * (width + gap), top - cell * (row + 1) + 0.16 / height, width, cell - 0.5 / height]
 
 
 def _limits(roofline: Roofline) -> Limits:
@@ -73,7 +61,7 @@ def _limits(roofline: Roofline) -> Limits:
 def _draw(axes: Axes, roofline: Roofline, way: Way, limits: Limits) -> None:
     tidy(axes)
     _log_axes(axes, limits)
-    axes.set_title(way_text(way, roofline.place.device), loc="left", size=10, color=INK, pad=5, weight="bold")
+    axes.set_title(way_text(way, roofline.device), loc="left", size=10, color=INK, pad=5, weight="bold")
     points = plotted(roofline.timed[way])
     for case, kernel in points:
         axes.plot([kernel.intensity], [speed(kernel)], zorder=4,

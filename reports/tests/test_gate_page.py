@@ -43,10 +43,10 @@ def summary(verdict, ratio=1.0, channel="time", case="a"):
 
 def test_cases_are_worst_first(result_of):
     result = result_of(lines())
-    assert [case.case.removeprefix("kernels: ") for case in result.cases] == ["slowest", "slower", "unclear", "went", HOSTILE,
+    assert [case.case.removeprefix("kernels: ") for case in result.lines] == ["slowest", "slower", "unclear", "went", HOSTILE,
                                                                              "faster", "same"]
-    assert result.answer == "REGRESSION" and result.name == "my-branch (fedcba987654) against main (0123456789ab)"
-    assert result.headline == "2 of 7 cases are slower, kernels: slowest most, by +13.0 % (+8.5 to +17.5 %)."
+    assert result.findings[0].text.startswith("REGRESSION: ") and result.name == "my-branch (fedcba987654) against main (0123456789ab)"
+    assert result.answer == "2 of 7 cases are slower, kernels: slowest most, by +13.0 % (+8.5 to +17.5 %)."
     assert result.findings[0].why == ("In all: 2 slower, 1 undecided, 1 gone, 1 new, 1 faster, 1 same. Undecided: 1 × not clear "
                                       "after 24 pairs. 60 pairs of fresh processes in 32 s.")
 
@@ -83,7 +83,7 @@ def test_words_of_numbers():
 def test_order_is_that_of_what_it_costs():
     cases = [summary("faster", 0.9, case="f"), summary("slower", 1.1, case="s"), summary("slower", 1.3, case="t"), summary("same", case="e"),
              summary("undecided", 1.5, case="u"), summary("gone", 1.0, case="g")]
-    assert [one.case for one in worst_first(cases, lambda one: one)] == ["t", "s", "u", "g", "f", "e"]
+    assert [one.case for one in worst_first(cases)] == ["t", "s", "u", "g", "f", "e"]
 
 
 def points(figure, verdict):
@@ -96,7 +96,7 @@ def points(figure, verdict):
 def test_the_plot_equals_the_records(result_of):
     result = result_of(lines())
     with style.context():
-        figure = forest_figure(result.cases, 0.02, 0.9, HEADING)
+        figure = forest_figure((result.lines, 0.02, 0.9), HEADING)
     axes = figure.axes[0]
     assert [points(figure, verdict) for verdict in VERDICTS] == [[1.13, 1.051], [1.018], [0.96], [1.0]]
     bars = [tuple(line.get_xdata()) for line in axes.lines if line.get_linewidth() == 2.2]
@@ -137,7 +137,7 @@ def test_texts_do_not_overlap(result_of, number, spread):
              for i in range(number)]
     result = result_of([world.run(), *cases])
     with style.context():
-        figure = forest_figure(result.cases, 0.02, 0.9, HEADING)
+        figure = forest_figure((result.lines, 0.02, 0.9), HEADING)
         assert overlaps(figure) == []
     assert figure.get_figheight() < 20
 
@@ -147,11 +147,11 @@ def test_of_many_cases_the_notable_are_shown_and_all_are_drawn(result_of):
     records = [world.run(), *(world.case(f"s{i}", "slower", 1.05) for i in range(3)),
                *(world.case(f"e{i}", "same", 1 + i / 1e5) for i in range(100)), world.case("f", "faster", 0.9)]
     result = result_of(records)
-    rows = rows_of(result.cases)
+    rows = rows_of(result.lines)
     assert len(rows.shown) == MOST and len(rows.rest) == 64 and {case.verdict for case in rows.rest} == {"same"}
     assert [case.verdict for case in rows.shown[:4]] == ["slower"] * 3 + ["faster"]
     with style.context():
-        figure = forest_figure(result.cases, 0.02, 0.9, HEADING)
+        figure = forest_figure((result.lines, 0.02, 0.9), HEADING)
     dots = [line for line in figure.axes[0].lines if line.get_marker() == "."]
     assert sum(len(line.get_xdata()) for line in dots) == 64
     assert figure.axes[0].get_yticklabels()[-1].get_text() == "64 cases more, same"

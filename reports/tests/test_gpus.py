@@ -7,7 +7,6 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from reports.report import report_of
-from reports.analysis.results import headline
 from reports.__main__ import main
 from reports.load import load
 from reports.plots import style
@@ -32,10 +31,10 @@ def gpu_records(machine=H200, gpu=SHARED):
 
 
 def test_cuda_and_nccl_are_series_of_one_panel_that_names_the_gpu(analysis_of):
-    results = analysis_of(gpu_records())[1].results
+    results = analysis_of(gpu_records())[1]
     assert len(results) == 1
-    assert {one.label for one in results[0].panel.series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
-    assert headline(results[0]).endswith("measured, on NVIDIA H200, shared by the ranks")
+    assert {one.label for one in results[0].series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
+    assert results[0].headline.endswith("measured, on NVIDIA H200, shared by the ranks")
     assert "cuda and nccl  ·  NVIDIA H200, shared by the ranks  ·" in subtitle("latency", results[0])
 
 
@@ -47,24 +46,24 @@ def test_rows_of_transports_that_take_turns_are_series_of_one_panel(analysis_of)
     of_nccl = [record for record in records if record["record"] == "row" and record["transport"] == "nccl"]
     mixed = [row for pair in zip(of_cuda, of_nccl) for row in pair] + of_cuda[len(of_nccl):]
     assert len(runs) == 2 and {row["run"] for row in mixed} == {run["run"] for run in runs}
-    results = analysis_of([*runs, *mixed])[1].results
+    results = analysis_of([*runs, *mixed])[1]
     assert len(results) == 1
-    assert {one.label for one in results[0].panel.series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
-    assert all(len(one.points) == 6 for one in results[0].panel.series)
+    assert {one.label for one in results[0].series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
+    assert all(len(one.points) == 6 for one in results[0].series)
 
 
 @pytest.mark.parametrize("gpus, gpu, told", [
     (["NVIDIA H200"] * 8, {**SHARED, "gpus": 8, "ranks_per_gpu": 1, "label": "a GPU a rank"}, "8 × NVIDIA H200"),
     (["NVIDIA H200"], None, "NVIDIA H200"), ([], SHARED, "GPUs of unknown model, shared by the ranks")])
 def test_what_is_told_of_gpus(analysis_of, gpus, gpu, told):
-    result = analysis_of(gpu_records({**H200, "gpus": gpus}, gpu))[1].results[0]
-    assert result.panel.gpus == told
+    result = analysis_of(gpu_records({**H200, "gpus": gpus}, gpu))[1][0]
+    assert result.gpus == told
 
 
 def test_rows_of_the_cpu_of_a_machine_with_a_gpu_do_not_name_it(analysis_of):
     world = World(run_fields={"machine": H200})
-    result = analysis_of([world.run(), *world.sweep(["ring"], SIZES[:4])])[1].results[0]
-    assert result.panel.gpus == "" and "NVIDIA" not in headline(result) + subtitle("latency", result)
+    result = analysis_of([world.run(), *world.sweep(["ring"], SIZES[:4])])[1][0]
+    assert result.gpus == "" and "NVIDIA" not in result.headline + subtitle("latency", result)
 
 
 def test_a_long_line_below_the_title_is_broken_between_its_parts_and_stays_on_the_figure():

@@ -239,7 +239,7 @@ def _turned_back(name):
 
 
 def test_points_lie_at_intensity_and_speed_and_below_the_roofs(results):
-    roofline = results["all"].roofline
+    roofline = results["all"]
     figure = draw("roofline", results["all"])
     for axes, way in zip(figure.axes, roofline.ways):
         drawn = {(round(line.get_xdata()[0], 9), round(line.get_ydata()[0], 9)) for line in axes.lines
@@ -252,7 +252,7 @@ def test_points_lie_at_intensity_and_speed_and_below_the_roofs(results):
 
 
 def test_shares_are_sorted_by_distance_from_the_limit(results):
-    rows = rows_of(results["all"].roofline)
+    rows = rows_of(results["all"])
     share = {work.kernel: work.share for work in WORKS}
     shares = [share[row.split(" ")[0]] for row in rows]
     assert len(rows) == len(WORKS) and rows[0] == "attention_bwd" and rows[-1] == "sum_of_squares"
@@ -270,7 +270,7 @@ def test_shares_far_beyond_the_ceiling_do_not_squeeze_the_others(tmp_path):
 
 
 def test_too_many_pairs_show_the_ends(results):
-    comparisons = comparisons_of(results["all"].roofline)["caches"]
+    comparisons = comparisons_of(results["all"])["caches"]
     rows, pairs = shown_rows(comparisons), comparisons[-1].pairs
     assert len(rows) == MOST_ROWS and rows[0] == pairs[0].case and rows[-1] == pairs[-1].case
 

@@ -5,7 +5,7 @@ Pure functions of plain text and numbers. The imports are few, as the gate impor
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Callable, Iterable, Optional, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Optional, Sequence, TypeVar
 
 from reports.units import counted, short
 
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class CaseSummary:
-    """One case, with the values that sentences need."""
+    """A case of a run that is not recorded, with the values that sentences need."""
 
     case: str
     channel: str
@@ -29,7 +29,10 @@ class CaseSummary:
     high: Optional[float]
 
 
-def worst_first(items: Iterable[Item], summary_of: Callable[[Item], CaseSummary]) -> list[Item]:
+Case = Any  # a CaseSummary, or a record that has its fields
+
+
+def worst_first(items: Iterable[Item], summary_of: Callable[[Item], Case] = lambda item: item) -> list[Item]:
     """The items sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
     def key(item: Item) -> tuple[int, float]:
         one = summary_of(item)
@@ -67,23 +70,23 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
     return f"{short(value, 6 if channel in COUNTED else 4)} {unit}"
 
 
-def answer(cases: Sequence[CaseSummary]) -> str:
+def answer(cases: Sequence[Case]) -> str:
     """Verdict on all cases in one word: REGRESSION, undecided or pass."""
     verdicts = {one.verdict for one in cases}
     return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 
 
-def counts_text(cases: Sequence[CaseSummary]) -> str:
+def counts_text(cases: Sequence[Case]) -> str:
     """Text such as "1 slower, 2 undecided, 40 same"."""
     counts = Counter(one.verdict for one in cases)
     return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in WORST_FIRST if counts[verdict]) or "no cases"
 
 
-def headline(cases: Sequence[CaseSummary], threshold: float) -> str:
+def headline(cases: Sequence[Case], threshold: float) -> str:
     """The most important sentence for the reader."""
     if not cases:
         return "No cases were compared."
-    slower = [one for one in worst_first(cases, lambda one: one) if one.verdict == "slower"]
+    slower = [one for one in worst_first(cases) if one.verdict == "slower"]
     undecided = sum(one.verdict in OPEN for one in cases)
     if slower:
         return _slower_sentence(slower, len(cases))
@@ -98,7 +101,7 @@ def headline(cases: Sequence[CaseSummary], threshold: float) -> str:
     return f"Nothing {verb}: {counts_text(cases)}."
 
 
-def _slower_sentence(slower: Sequence[CaseSummary], number: int) -> str:
+def _slower_sentence(slower: Sequence[Case], number: int) -> str:
     worst = slower[0]
     verb = "costs more" if worst.channel in COUNTED else "is slower"
     verbs = {"costs more": "cost more", "is slower": "are slower"}
