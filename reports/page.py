@@ -1,7 +1,7 @@
 """A page of a report as data: the records that it shows, their groups, and in each group sentences, figures and tables. pages/ has one for
 each kind of record; html/ and plots/ show any of them."""
-from dataclasses import dataclass
-from typing import Any, Callable, ClassVar, Iterable, Optional, Sequence, Union
+from dataclasses import dataclass, field
+from typing import Any, Callable, ClassVar, Iterable, Mapping, Optional, Sequence, Union
 
 from reports.analysis.caveats import findings_of
 from reports.analysis.groups import Finding, Group
@@ -152,6 +152,8 @@ class Figures:
 
 @dataclass(frozen=True)
 class Tables:
+    """Tables without lines are not shown."""
+
     name: ClassVar[str] = "tables"
     tables: Sequence[Table]
     badge: str = ""  # repeated above each
@@ -257,6 +259,7 @@ class Page:
     bad: Callable[[Records], Sequence[BadLine]] = lambda records: ()
     bad_heading: str = "Wrong rows"
     template: str = "page.html"
+    calls: Mapping[str, Any] = field(default_factory=dict)  # what a template of its own refers to
     of_claims: bool = False  # shows records that the claims' suite made, which are on no other page
 
 

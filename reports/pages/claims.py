@@ -1,10 +1,9 @@
 """The page of claims of surveys, and of the evidence for and against each."""
 from collections import Counter
-from dataclasses import dataclass
 from typing import Sequence
 
 from reports.analysis.groups import Finding
-from reports.claims.data import BASES, Commands, load_claims, load_suite
+from reports.claims.data import BASES, load_claims, load_suite
 from reports.claims.verdict import (
     HOLDS, NOT, ONLY_IF, UNDECIDED, UNKNOWN, UNTESTED, Answer, Settled, axis_text, range_text, settle, test_text, value_text)
 from reports.page import Cell, Column, Drawing, drawing, Fact, Figures, Page, Section, Table, table, Tables, words
@@ -15,27 +14,6 @@ _CLASSES = {HOLDS: "holds", ONLY_IF: "only-if", NOT: "fails", UNTESTED: "unteste
 ORDER = (HOLDS, ONLY_IF, NOT, UNDECIDED, UNTESTED, UNKNOWN)
 FEWEST = 3  # fewest points of the longest curve of an answer that gets a figure
 _BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMULATED links or devices: not a time of this machine's own"}
-
-
-@dataclass(frozen=True)
-class EvidenceView:
-    basis: str
-    shows: str
-    value: str
-    test: str
-    verdict: str
-    css: str
-    commands: Sequence[str]
-
-
-@dataclass(frozen=True)
-class ClaimView:
-    """Texts of a claim, in addition to its figures and tables."""
-
-    settled: Settled
-    cells: dict[str, Sequence[str]]  # result of each basis, a line per piece of evidence
-    css: str
-    evidence: Sequence[EvidenceView]
 
 
 def summary_text(settled: Sequence[Settled]) -> str:
@@ -61,25 +39,23 @@ def _anchor(one: Settled) -> str:
 
 
 def _section(one: Settled) -> Section:
-    cells = {basis: [_cell(answer) for answer in one.answers if answer.evidence.basis == basis] for basis in BASES}
-    fields = ClaimView(one, cells, _CLASSES[one.verdict], [_evidence(answer, load_suite()) for answer in one.answers])
     drawn = [_drawing(one, number, answer) for number, answer in enumerate(one.answers) if is_drawn(answer)]
     tables = [_points(answer) for answer in one.answers if answer.found]
-    return Section(_anchor(one), one.claim.claim, blocks=[Figures(drawn), Tables(tables, opened=False)], fields=fields)
+    return Section(_anchor(one), one.claim.claim, blocks=[Figures(drawn), Tables(tables, opened=False)], fields=one)
 
 
 def _cell(answer: Answer) -> str:
-    if answer.found is None:
-        return UNKNOWN
-    name = f"{answer.evidence.short}: " if answer.evidence.short != answer.evidence.shows else ""
-    return name + range_text(answer)
-
-
-def _evidence(answer: Answer, commands: Commands) -> EvidenceView:
+    """Result of a piece of evidence in the table of claims."""
     evidence = answer.evidence
-    mine = [" ".join(command) for name, command in commands.items() if any(one.takes(name) for one in evidence.selections)]
-    return EvidenceView(evidence.basis, evidence.shows, range_text(answer) if answer.found else "–", test_text(evidence), answer.verdict,
-                        _CLASSES[answer.verdict], mine)
+    return f"{evidence.short}: {_found(answer)}" if answer.found and evidence.short != evidence.shows else _found(answer, UNKNOWN)
+
+
+def _found(answer: Answer, without: str = "–") -> str:
+    return range_text(answer) if answer.found else without
+
+
+def _commands(answer: Answer) -> list[str]:
+    return [" ".join(command) for name, command in load_suite().items() if any(one.takes(name) for one in answer.evidence.selections)]
 
 
 def is_drawn(answer: Answer) -> bool:
@@ -115,5 +91,5 @@ PAGE = Page(
     1, "claims", "Claims", "Which claims of surveys hold, and under which condition?",
     "What surveys of distributed training claim, and what counting, simulation, emulation and measurement say of it. Bases are never mixed.",
     records=lambda records: records, results=_settled, sections=lambda settled: [_section(one) for one in settled], figure="lines",
-    facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, template="claims.html",
-    of_claims=True)
+    facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, of_claims=True,
+    template="claims.html", calls={"bases": BASES, "css": _CLASSES, "cell": _cell, "found": _found, "test_text": test_text, "commands": _commands})

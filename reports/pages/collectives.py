@@ -226,8 +226,8 @@ def _map(winners: WinnerMap) -> Section:
 
 def _panel(result: PanelResult, places: dict[str, int]) -> Section:
     rows, name = result.lines, basis_text(result.first) if result.basis else ""
-    about, spread, plans = _about_prediction(result), percentile_table(result), list(result.predictions.by_label.values())
-    tables = [*([table("Plans and their prediction", _PLANS, plans)] if plans else []), results_table(result), *([spread] if spread.lines else [])]
+    about = _about_prediction(result)
+    tables = [table("Plans and their prediction", _PLANS, result.predictions.by_label.values()), results_table(result), percentile_table(result)]
     disturbed = disturbed_text(rows)
     said = [disturbed] if disturbed else [result.answer, result.best, result.why, result.bounds]
     blocks: list[Block] = [Sentences(said, caveat="" if disturbed else caveat_of(rows)),

@@ -100,8 +100,7 @@ def cases_table(result: GateResult) -> Table:
 
 def _tables(result: GateResult) -> list[Table]:
     changes = [(one, change) for one in result.series for change in one.changes]
-    return [*([cases_table(result)] if result.lines else []),
-            *([table("Every change point", _CHANGES, changes, lambda row: "wrong" if row[1].recent and row[1].worse else "ok")] if changes else [])]
+    return [cases_table(result), table("Every change point", _CHANGES, changes, lambda row: "wrong" if row[1].recent and row[1].worse else "ok")]
 
 
 # ---- The page

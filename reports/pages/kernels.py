@@ -1,6 +1,6 @@
 """The page of kernels under the measured ceilings of their device."""
 from collections import Counter
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, Sequence
 
 from reports.analysis.groups import dotted
 from reports.analysis.roofline.findings import Comparison, comparison_text, comparisons_of, kernel_findings, NEAR
@@ -48,25 +48,25 @@ def _result(one: Kernel) -> str:
 
 
 def _small_table(roofline: Roofline, caption: str, kind: Column, names: Sequence[str], columns: Iterable[Column],
-                 places: Sequence[str]) -> Optional[Table]:
+                 places: Sequence[str]) -> Table:
     """A line per number of threads and name of a ceiling, a column per place in which it was measured."""
     rows = [(each, name) for each in roofline.ceilings.values() for name in names if any(each.value(name, place) for place in places)]
     threads = [numbers("threads", lambda row: row[0].threads, "threads of the pool")] if roofline.device == "cpu" else []
-    return table(caption, [*threads, kind, *columns], rows) if rows else None
+    return table(caption, [*threads, kind, *columns], rows)
 
 
 def _value(name: str, place: str, meaning: str) -> Column:
     return numbers(name, lambda row: row[0].value(row[1], place), meaning, 3)
 
 
-def bandwidth_table(roofline: Roofline) -> Optional[Table]:
+def bandwidth_table(roofline: Roofline) -> Table:
     """Table in GB/s: a line per number of threads and way of access, a column per level."""
     levels = [level for level in LEVELS if any(one.level == level for one in roofline.latest_ceilings)]
     return _small_table(roofline, "Bandwidth", words("GB/s of", lambda row: row[1], "way of access"), ("copy", "read", "triad"),
                         [_value(LEVELS[level], level, f"operands in {LEVELS[level]}") for level in levels], levels)
 
 
-def arithmetic_table(roofline: Roofline) -> Optional[Table]:
+def arithmetic_table(roofline: Roofline) -> Table:
     """Table in GFLOP/s: a line per number of threads and loop, a column per dtype."""
     dtypes = list(dict.fromkeys(one.dtype for one in roofline.latest_ceilings if one.unit == "gflops" and one.dtype))
     return _small_table(roofline, "Arithmetic", words("GFLOP/s of", lambda row: row[1], "fma: in registers; gemm: a large square product"),
@@ -132,9 +132,8 @@ def _near_by_way(roofline: Roofline) -> list[str]:
 # ---- The page
 
 def _section(roofline: Roofline) -> Section:
-    small = [one for one in (bandwidth_table(roofline), arithmetic_table(roofline)) if one]
-    tables = [kernels_table(roofline)] if roofline.lines else []
-    tables += [table("Every ceiling with its spread", _CEILINGS, roofline.latest_ceilings)] if roofline.ceilings else []
+    small = [bandwidth_table(roofline), arithmetic_table(roofline)]
+    tables = [kernels_table(roofline), table("Every ceiling with its spread", _CEILINGS, roofline.latest_ceilings)]
     blocks: list[Block] = [Title("What the machine can do"), Sentences(_ceilings(roofline), answers=False), SmallTables(small),
                            Title("How close the kernels come"), Sentences(_comparisons(roofline), answers=False),
                            Figures(kernel_drawings(roofline), wide=True), Tables(tables, roofline.basis)]

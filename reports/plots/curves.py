@@ -12,7 +12,7 @@ from reports.analysis.findings import Cell, WinnerMap
 from reports.analysis.panels import Point, Series
 from reports.analysis.results import PanelResult
 from reports.plots.frame import (
-    axes_grid, bytes_axis, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE, tidy, value_axis)
+    axes_grid, axes_within, bytes_axis, cell_axes, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE, tidy, value_axis)
 from reports.plots.style import GRID, INK, MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, short, time_text
 
@@ -78,7 +78,7 @@ def percentiles(of: Of, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * -(-len(series) // columns))
     timed = [point for one in series for point in one.points]
     low, high = min(p.p5 / p.time_us for p in timed), max(p.max / p.time_us for p in timed)
-    for i, (axes, one) in enumerate(zip(axes_grid(figure, top, len(series), columns, (0.63, 0.11, 0.62), (0.18, 0.5)), series)):
+    for i, (axes, one) in enumerate(zip(axes_grid(figure, top, len(series), columns, (0.63, 0.11, 0.42), (0.18, 0.3, 0.2)), series)):
         _draw(axes, one, shown[one.label], panel.sizes)
         value_axis(axes, low, max(high, 1.1), lambda value: f"{short(value)}×")
         axes.tick_params(labelleft=i % columns == 0)
@@ -129,24 +129,16 @@ def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
     sizes = sorted({cell.bytes for cell in winners.cells})
     legend_rows = -(-len(winners.labels) // 3)
     figure, top = new_figure(heading, 0.95 + _ROW * len(ranks) + 0.2 * legend_rows)
-    bottom = (0.62 + 0.2 * legend_rows) / figure.get_figheight()
-    axes = figure.add_axes([0.085, bottom, 0.9, top - bottom])
+    axes = axes_within(figure, top, 0.63, 0.11, 0.62 + 0.2 * legend_rows, 0)
+    cell_axes(axes, [bytes_text(size) for size in sizes], [f"{n:,}" for n in ranks], 11)
     colours = {label: numbered(i).colour for i, label in enumerate(winners.labels)}
     for cell in winners.cells:
         x, y = sizes.index(cell.bytes), ranks.index(cell.ranks)
-        axes.add_patch(Rectangle((x, y), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white", linewidth=0.8))
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white", linewidth=0.8))
         if cell.margin > 1 + TOLERANCE and len(sizes) <= 24:
-            axes.text(x + 0.5, y + 0.5, _margin_text(cell.margin), ha="center", va="center", size=SIZE, color=TEXT)
-    axes.set_xlim(0, len(sizes))
-    axes.set_ylim(0, len(ranks))
-    step = -(-len(sizes) // 11)
-    axes.set_xticks([i + 0.5 for i in range(0, len(sizes), step)], [bytes_text(size) for size in sizes[::step]], fontsize=7.8)
-    axes.set_yticks([i + 0.5 for i in range(len(ranks))], [f"{n:,}" for n in ranks], fontsize=8)
+            axes.text(x, y, _margin_text(cell.margin), ha="center", va="center", size=SIZE, color=TEXT)
     axes.set_xlabel("message size")
     axes.set_ylabel("ranks")
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
     handles = [Patch(facecolor=colours[label], label=label) for label in winners.labels]
     legend_below(figure, handles, 3, (0.075, 0.0), loc="lower left", fontsize=8, labelcolor=MUTED)
     return figure

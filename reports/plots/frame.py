@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullFormatter, NullLocator
 
 from reports.page import Heading
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style, styles_for
@@ -152,15 +152,16 @@ def axes_within(figure: Figure, top: float, left: float, right: float, bottom: f
     return figure.add_axes([left / width, bottom / height, 1 - (left + right) / width, top - (bottom + above) / height])
 
 
-def axes_grid(figure: Figure, top: float, number: int, columns: int, margins: tuple[float, float, float], gaps: tuple[float, float]) -> list[Axes]:
+def axes_grid(figure: Figure, top: float, number: int, columns: int, margins: tuple[float, float, float],
+              gaps: tuple[float, float, float]) -> list[Axes]:
     """This many axes in rows of `columns`, below the figure's heading, which ends at `top`. In inches: the margins at the left, at the right
-    and at the bottom; the gaps between columns, and above each row for its titles."""
+    and at the bottom; the gaps between columns, and above and below the axes of each row."""
     width, height = figure.get_size_inches()
-    (left, right, bottom), (beside, above) = margins, gaps
-    rows = -(-number // columns)
-    wide, high = (width - left - right - beside * (columns - 1)) / columns, (top * height - bottom) / rows
-    return [figure.add_axes([(left + column * (wide + beside)) / width, top - (high * (row + 1)) / height, wide / width, (high - above) / height])
-            for row, column in (divmod(i, columns) for i in range(number))]
+    (left, right, bottom), (beside, above, below) = margins, gaps
+    wide, cell = (width - left - right - beside * (columns - 1)) / columns, (top * height - bottom) / -(-number // columns)
+    places = [divmod(i, columns) for i in range(number)]
+    return [figure.add_axes([(left + column * (wide + beside)) / width, top - (cell * (row + 1) - below) / height, wide / width,
+                             (cell - above - below) / height]) for row, column in places]
 
 
 def key(label: str, style: Style, size: float = 6, hollow: bool = False, **look: Any) -> Line2D:
@@ -177,13 +178,25 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(length=3, which="both")
 
 
-def row_axes(axes: Axes, names: Sequence[str], size: float = 8.2, edge: float = 0.55, **look: Any) -> None:
-    """A row for each name, from the top down."""
+def row_axes(axes: Axes, names: Sequence[str], size: float = 8.2, edge: float = 0.55, places: Sequence[float] = (), **look: Any) -> None:
+    """A row for each name, from the top down; `places`: of rows that are not all one apart."""
+    places = places or range(len(names))
     tidy(axes)
     axes.grid(False, axis="y")
-    axes.set_ylim(max(len(names), 1) - 1 + edge, -edge)
-    axes.set_yticks(range(len(names)), names, size=size, **look)
+    axes.set_ylim((places[-1] if names else 0) + edge, -edge)
+    axes.set_yticks(places, names, size=size, **look)
     axes.tick_params(axis="y", length=0)
+
+
+def cell_axes(axes: Axes, columns: Sequence[str], rows: Sequence[str], most: int) -> None:
+    """Axes of cells with the width and height 1 around whole numbers; `most` columns have a name."""
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
+    step = -(-len(columns) // most)
+    axes.set_xticks(range(0, len(columns), step), columns[::step], size=8)
+    axes.set_yticks(range(len(rows)), rows, size=8)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
 
 
 def ticks_at(axes: Axes, places: Sequence[float], texts: Sequence[str]) -> None:
@@ -219,7 +232,7 @@ def value_axis(axes: Axes, low: float, high: float, text: Callable[[float], str]
     axes.set_ylim(low / 1.15, high * 1.15)
     close = high / low < 150
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if close else (1,), numticks=20))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    axes.yaxis.set_major_formatter(lambda value, _: text(value))
     axes.yaxis.set_minor_locator(LogLocator(base=10, subs=range(1, 10), numticks=50))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
@@ -250,27 +263,15 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
 
 
 def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [low, high]."""
-    order = sorted(range(len(places)), key=lambda i: places[i])
-    gap = min(gap, (high - low) / max(len(places) - 1, 1))
-    groups: list[list[float]] = []  # [centre, members]: neighbours that touch move as one
-    for i in order:
-        groups.append([min(max(places[i], low), high), 1])
-        while len(groups) > 1 and _touch(groups[-2], groups[-1], gap):
-            centre, members = groups.pop()
-            before, count = groups.pop()
-            merged = (before * count + centre * members) / (count + members)
-            half = gap * (count + members - 1) / 2
-            groups.append([min(max(merged, low + half), high - half), count + members])
-    moved = [centre + gap * (k - (count - 1) / 2) for centre, count in groups for k in range(int(count))]
-    result = [0.0] * len(places)
-    for i, place in zip(order, moved):
-        result[i] = place
-    return result
-
-
-def _touch(lower: list[float], upper: list[float], gap: float) -> bool:
-    return upper[0] - lower[0] < gap * (lower[1] + upper[1]) / 2 - 1e-12
+    """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [low, high]: an isotonic
+    regression of what is left of each after the gaps before it (Barlow et al. 1972, its max-min formula)."""
+    number, order = len(places), np.argsort(places, kind="stable")
+    gaps = min(gap, (high - low) / max(number - 1, 1)) * np.arange(number)
+    rest = np.asarray(places)[order] - gaps
+    level = [max(min(rest[j:k].mean() for k in range(i + 1, number + 1)) for j in range(i + 1)) for i in range(number)]
+    moved = np.empty(number)
+    moved[order] = np.clip(level, low, high - gaps[-1:].sum()) + gaps
+    return moved.tolist()
 
 
 def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], style: Optional[Style]) -> None:

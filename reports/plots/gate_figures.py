@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.analysis.gate.words import change_text, interval_text, limit_text, NONE
 from reports.plots.kernel_dots import row_lines
-from reports.plots.frame import axes_within, Heading, legend_below, new_figure, row_axes, ticks_at, tidy
+from reports.plots.frame import axes_grid, axes_within, Heading, legend_below, new_figure, row_axes, ticks_at, tidy
 from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
 from reports.records import GateCase, GateChange, GateSeries
 from reports.units import counted, short
@@ -38,8 +38,6 @@ def legend_entry(verdict: str, label: str) -> Line2D:
 
 
 LARGE = 0.6  # the axis is logarithmic if it contains changes by more than the factor 1 + LARGE
-_PERCENT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
-_FACTORS = (1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50, 100)
 
 
 def limits_of(centres: Sequence[float], bounds: Sequence[float], least: float) -> tuple[float, float]:
@@ -50,30 +48,20 @@ def limits_of(centres: Sequence[float], bounds: Sequence[float], least: float) -
     return math.exp(1.12 * min(low)), math.exp(1.12 * max(high))
 
 
-def percent_axis(axes: Axes, limits: tuple[float, float], label: str, most: int = 9) -> None:
-    by_factors = limits[1] > 1 + LARGE or limits[0] < 1 / (1 + LARGE)
-    if by_factors:
-        axes.set_xscale("log")
+def percent_axis(axes: Axes, limits: tuple[float, float], label: str) -> None:
     axes.set_xlim(*limits)
-    ticks = _factor_ticks(limits, most) if by_factors else _even_ticks(limits, most)
-    ticks_at(axes, ticks, [tick_text(tick) for tick in ticks])
+    axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
+    if limits[1] > 1 + LARGE or limits[0] < 1 / (1 + LARGE):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if limits[1] / limits[0] < 150 else (1,), numticks=20))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda ratio, _: tick_text(ratio))
     axes.set_xlabel(label, size=9.5)
 
 
 def tick_text(ratio: float) -> str:
     change = 100 * (ratio - 1)
     return "0" if abs(change) < 1e-9 else f"{'+' if change > 0 else '−'}{short(abs(change), 3)}"
-
-
-def _even_ticks(limits: tuple[float, float], most: int) -> list[float]:
-    low, high = (100 * (limit - 1) for limit in limits)
-    step = next((step for step in _PERCENT_STEPS if (high - low) / step <= most), _PERCENT_STEPS[-1])
-    return [1 + k * step / 100 for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _factor_ticks(limits: tuple[float, float], most: int) -> list[float]:
-    ticks = [factor for factor in _FACTORS if limits[0] <= factor <= limits[1]]
-    return ticks if len(ticks) <= most else [factor for factor in ticks if round(math.log10(factor), 9).is_integer()]
 
 
 # ---- Names of rows of a chart that are longer than their space: in two lines, then without their middle; all stay distinct
@@ -254,10 +242,7 @@ MOST_TICKS = 7
 
 def history_figure(series: Sequence[GateSeries], heading: Heading) -> Figure:
     figure, top = new_figure(heading, 0.55 + (HEAD + PANEL + FOOT) * len(series), WIDTH)
-    height = figure.get_figheight()
-    for i, one in enumerate(series):
-        bottom = top - ((HEAD + PANEL + FOOT) * i + HEAD + PANEL) / height
-        axes = figure.add_axes([LEFT / WIDTH, bottom, 1 - (LEFT + RIGHT) / WIDTH, PANEL / height])
+    for axes, one in zip(axes_grid(figure, top, len(series), 1, (LEFT, RIGHT, 0.05), (0, HEAD, FOOT)), series):
         _draw_history(axes, one)
     return figure
 
@@ -321,13 +306,8 @@ def _short_range(blame: str) -> str:
 
 
 def _ticks(axes: Axes, one: GateSeries) -> None:
-    number = len(one.points)
-    step = max(1, -(-number // MOST_TICKS))
-    places = list(range(0, number, step))
-    names = [f"{one.points[i].revision[:7]}\n{one.points[i].time[:10]}" for i in places]
-    axes.xaxis.set_major_locator(FixedLocator(places))
-    axes.xaxis.set_major_formatter(FixedFormatter(names))
+    places = range(0, len(one.points), max(1, -(-len(one.points) // MOST_TICKS)))
+    ticks_at(axes, places, [f"{one.points[i].revision[:7]}\n{one.points[i].time[:10]}" for i in places])
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1e4 else short(value, 4)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1e4 else short(value, 4))
     axes.tick_params(labelsize=7.5)
-    axes.set_facecolor(PAPER)

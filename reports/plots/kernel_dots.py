@@ -6,7 +6,7 @@ from typing import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from reports.analysis.groups import by
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
@@ -55,7 +55,7 @@ def _columns(heading: Heading, rows: int, titles: Sequence[str], margins: tuple[
     """Axes side by side over the same rows, whose names are in the left margin; `label` is of all x axes. Margins as in axes_grid."""
     left, _, bottom = margins
     figure, top = new_figure(heading, bottom + 0.79 + ROW * max(rows, 3), WIDTH)
-    columns = axes_grid(figure, top, len(titles), len(titles), margins, (gap, 0.26))
+    columns = axes_grid(figure, top, len(titles), len(titles), margins, (gap, 0.26, 0))
     for axes, title in zip(columns, titles):
         axes.set_title(title, loc="left", size=10, color=INK, pad=5, weight="bold")
     figure.text((left / WIDTH + 0.985) / 2, (bottom - 0.45) / figure.get_figheight(), label, ha="center", size=9.5, color=INK)
@@ -115,7 +115,7 @@ def _frame(axes: Axes, rows: Sequence[Case], limits: tuple[float, float], named:
     axes.set_xlim(*limits)
     narrow = ceil(log10(limits[1])) - floor(log10(limits[0])) <= 3
     axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,), numticks=20))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.tick_params(axis="x", labelsize=8.5)
 
@@ -209,7 +209,7 @@ def _shares_frame(axes: Axes, names: Sequence[str], right: float, named: bool, t
     axes.set_xlim(0, right)
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     axes.axvline(NEAR, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}")
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.tick_params(axis="x", labelsize=8.5)
 

@@ -3,7 +3,7 @@ from math import atan2, ceil, cos, degrees, sin
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from reports.analysis.roofline.findings import group_of
@@ -27,7 +27,7 @@ def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
     height = 3.55 if columns > 1 else 5.2
     figure, top = new_figure(heading, 1.2 + (height + 0.1) * ceil(len(ways) / columns), WIDTH)
     limits = _limits(roofline)
-    for i, (axes, way) in enumerate(zip(axes_grid(figure, top, len(ways), columns, (0.8, 0.28, 1.14), (0.63, 0.5)), ways)):
+    for i, (axes, way) in enumerate(zip(axes_grid(figure, top, len(ways), columns, (0.8, 0.28, 0.98), (0.63, 0.34, 0.16)), ways)):
         _draw(axes, roofline, way, limits)
         axes.set_ylabel("speed (FLOP/s)" if i % columns == 0 else "")
         axes.set_xlabel("arithmetic intensity (FLOP/byte)" if i + columns >= len(ways) else "")
@@ -77,7 +77,7 @@ def _log_axes(axes: Axes, limits: Limits) -> None:
         getattr(axes, f"set_{axis.axis_name}scale")("log")
         getattr(axes, f"set_{axis.axis_name}lim")(low, high)
         axis.set_major_locator(LogLocator(base=10, numticks=20))
-        axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
+        axis.set_major_formatter(lambda value, _, text=text: text(value))
         axis.set_minor_locator(NullLocator())
 
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from reports.analysis.groups import link_text
 from reports.analysis.steps.layouts import KINDS, LayoutResult
@@ -16,7 +16,7 @@ from reports.analysis.steps.overlap import exposed_ms, hidden_text, OverlapResul
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
 from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, told_text
 from reports.pages.simulations import MOST_BARS
-from reports.plots.frame import axes_within, Heading, legend_below, new_figure, tidy
+from reports.plots.frame import axes_within, Heading, legend_below, new_figure, row_axes
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
 from reports.records import Simulation
 from reports.units import bytes_text, share_text, short, time_text
@@ -61,10 +61,12 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width
     left, right = (room + CHARACTER * max(map(len, texts)) for room, texts in
                    ((0.25, [row.name for row in rows]), (0.2, [row.label for row in rows])))
     axes = axes_within(figure, top, left, right, 0.62 + legend_inches)
-    _rows(axes, rows, places)
+    row_axes(axes, [row.name for row in rows], places=places)
+    for row, place in zip(rows, places):
+        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center", color=ALARM if row.alarm else INK)
     _stack(axes, rows, places, scale)
     axes.xaxis.set_major_locator(MaxNLocator(10))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
+    axes.xaxis.set_major_formatter(lambda value, _: short(value, 4))
     axes.set_xlabel(scale.label, size=9.5)
     legend_below(figure, handles, columns, handlelength=1.4, handleheight=1.0, columnspacing=1.6)
     return figure
@@ -78,16 +80,6 @@ def _handles(scale: Scale) -> list[Artist]:
     if scale.limit:
         handles.append(Line2D([], [], color=ALARM, linewidth=1.4, label=scale.limit[1]))
     return handles
-
-
-def _rows(axes: Axes, rows: Sequence[BarRow], places: Sequence[float]) -> None:
-    tidy(axes)
-    axes.grid(False, axis="y")
-    axes.set_ylim(places[-1] + 0.55, -0.55)
-    axes.set_yticks(places, [row.name for row in rows], size=8.2)
-    axes.tick_params(axis="y", length=0)
-    for row, place in zip(rows, places):
-        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center", color=ALARM if row.alarm else INK)
 
 
 def _stack(axes: Axes, rows: Sequence[BarRow], places: Sequence[float], scale: Scale) -> None:
