@@ -116,9 +116,11 @@ def basis_badge(bases: Sequence[str], where: str = "", of: str = "a time of this
     return f"{', '.join(others).upper()}{where}: not {of}" if others else ""
 
 
-def drawing(kind: str, stem: str, draw: str, shown: Any, title: str, subtitle: str, badge: str = "", what: str = "") -> Drawing:
+def drawing(kind: str, stem: str, draw: str, shown: Any, title: str, subtitle: str, badge: str = "",
+            what: str = "") -> Drawing:
     """`what` the figure shows, for those who cannot see it: "A bar a layout, of stacked parts"."""
-    return Drawing(kind, stem, draw, shown, Heading(title, subtitle, badge), f"{what}. {title}" if what else f"{title}: {subtitle}")
+    alt = f"{what}. {title}" if what else f"{title}: {subtitle}"
+    return Drawing(kind, stem, draw, shown, Heading(title, subtitle, badge), alt)
 
 
 # ---- Sections: blocks in the order in which they are shown
@@ -185,7 +187,8 @@ class Section:
                 *(one for part in self.parts for one in part.drawings)]
 
 
-def group(result: Group, sentences: Sequence[str], drawings: Sequence[Drawing], tables: Sequence[Table], drawable: int = 0, link: str = "") -> Section:
+def group(result: Group, sentences: Sequence[str], drawings: Sequence[Drawing], tables: Sequence[Table],
+          drawable: int = 0, link: str = "") -> Section:
     """The section of a group of lines. Charts of a step's ranks stand at its end; `drawable` is the number of lines that could have one."""
     charts = [one for one in drawings if one.kind == "gantt"]
     blocks: list[Block] = [Sentences(sentences), Figures([one for one in drawings if one.kind != "gantt"]), Tables(tables)]

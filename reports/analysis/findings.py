@@ -52,13 +52,15 @@ class WinnerMap(Group):
     @property
     def finding(self) -> str:
         """The fastest algorithm on the fewest and on the most ranks, and the widest margin."""
-        text = "; ".join(f"on {counted(one.first.ranks, 'rank')} {fastest_words(one)}" for one in (self.results[0], self.results[-1]))
+        text = "; ".join(f"on {counted(one.first.ranks, 'rank')} {fastest_words(one)}"
+                         for one in (self.results[0], self.results[-1]))
+        text = f"{text[0].upper()}{text[1:]}."
         shared = {result.first.ranks for result in self.results if result.oversubscribed}
         widest = max((cell for cell in self.cells if cell.ranks not in shared), key=lambda cell: cell.margin, default=None)
-        margin = "" if widest is None or widest.margin == 1 else (
-            f" The widest margin is {times_text(widest.margin)}: {widest.label} over {widest.second}, {counted(widest.ranks, 'rank')}, "
-            f"{bytes_text(widest.bytes)}.")
-        return f"{text[0].upper()}{text[1:]}.{margin}"
+        if widest is None or widest.margin == 1:
+            return text
+        return (f"{text} The widest margin is {times_text(widest.margin)}: {widest.label} over {widest.second}, "
+                f"{counted(widest.ranks, 'rank')}, {bytes_text(widest.bytes)}.")
 
     @property
     def told(self) -> list[tuple[str, ...]]:
@@ -66,9 +68,10 @@ class WinnerMap(Group):
 
 
 def maps_of(results: Sequence[PanelResult]) -> tuple[WinnerMap, ...]:
-    groups = by((result for result in results if len(result.series) > 1), lambda result: setting_of(replace(result.first, ranks=0)))
+    groups = by((result for result in results if len(result.series) > 1),
+                lambda result: setting_of(replace(result.first, ranks=0)))
     kept = [sorted(group, key=lambda result: result.first.ranks) for group in groups.values() if len(group) >= FEWEST]
-    return tuple(WinnerMap(f"map-{number}", tuple(row for result in group for row in result.lines), results=tuple(group))
+    return tuple(WinnerMap(f"map-{number}", tuple(row for one in group for row in one.lines), results=tuple(group))
                  for number, group in enumerate(kept, start=1))
 
 
@@ -89,7 +92,8 @@ def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
     and for each other collective the one with the most ranks."""
     def group(result: PanelResult) -> tuple:
         first = result.first
-        return first.collective, where_of(first), first.ranks if result.duels and first.collective == "all_reduce" else None
+        is_apart = result.duels and first.collective == "all_reduce"
+        return first.collective, where_of(first), first.ranks if is_apart else None
     picked = [max(alike, key=lambda result: result.first.ranks) for alike in by(results, group).values()]
     order = {result.anchor: number for number, result in enumerate(results)}
     picked.sort(key=lambda result: (not result.duels, order[result.anchor]))

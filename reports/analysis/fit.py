@@ -57,8 +57,9 @@ def key_of(panel: Panel, variant: Variant) -> tuple:
 
 def fits_of(panels: Sequence[Panel]) -> Fits:
     """A fit, or the reason why there is none, for each way of running that has send_recv rows."""
-    series = by(((panel, series) for panel in panels if panel.first.collective == "send_recv" for series in panel.series),
-                lambda one: key_of(one[0], one[1].variant), lambda one: one[1])
+    measured = [panel for panel in panels if panel.first.collective == "send_recv"]
+    series = by(((panel, one) for panel in measured for one in panel.series),
+                lambda pair: key_of(pair[0], pair[1].variant), lambda pair: pair[1])
     return {key: fit_points([point for one in found for point in one.points]) for key, found in series.items()}
 
 
@@ -94,8 +95,8 @@ def robust_fit(steps: np.ndarray, wire: np.ndarray, times: np.ndarray) -> tuple[
     matrix = np.column_stack([steps, wire]) / times[:, None]
     scale = matrix.max(axis=0)
     start = nnls(matrix / scale, np.ones(len(times)))[0]
-    found = least_squares(lambda x: matrix / scale @ x - 1, start, lambda _: matrix / scale, bounds=(0, np.inf), loss="huber", f_scale=_HUBER,
-                          xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    found = least_squares(lambda x: matrix / scale @ x - 1, start, lambda _: matrix / scale, bounds=(0, np.inf),
+                          loss="huber", f_scale=_HUBER, xtol=1e-12, ftol=1e-12, gtol=1e-12)
     return tuple((found.x / scale).tolist())
 
 
@@ -166,7 +167,7 @@ def predict(series: Series, fit: Optional[Fit]) -> Optional[Prediction]:
 
 def _prediction(series: Series, times: Sequence[float], played_out: bool, fit: Optional[Fit]) -> Prediction:
     pairs = list(zip(series.points, times))
-    points = tuple(replace(point, time_us=time, is_exact=True) for point, time in pairs)
+    points = tuple(replace(point, stats=replace(point.stats, median=time), is_exact=True) for point, time in pairs)
     steps, last = series.points[0].plan.steps, series.points[-1]
     wire = last.plan.wire_bytes_max / last.bytes
     below = fit.alpha_us * steps / (fit.beta_us_per_byte * wire) if fit and wire > 0 else None

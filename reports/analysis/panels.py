@@ -4,42 +4,36 @@ Lines of one panel come from one machine, one build, one basis and one emulated 
 """
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
 from typing import Iterable, Optional
 
 import numpy as np
 
-from reports.analysis.estimate import Estimate, exact, median_of
+from reports.analysis.estimate import Estimate, exact, median_of, of_stats
 from reports.analysis.groups import basis_order, by, Group, listed
-from reports.records import PlanCounts, Row
+from reports.records import PlanCounts, Row, Stats
 from reports.units import collective_name, collective_order
 
 
 @dataclass(frozen=True)
 class Point:
-    """A series at one size; times in microseconds, the slowest rank's. time_us is the median of the samples."""
+    """A series at one size."""
 
     bytes: int
-    time_us: float
-    p5: float
-    p95: float
-    p99: float
-    min: float
-    max: float
-    ci_low: Optional[float]
-    ci_high: Optional[float]
-    samples: int  # 0: no samples were recorded, all times are the mean
+    stats: Stats  # of times in µs, the slowest rank's; their count is 0 if no samples were recorded: all are the mean
     bus_bytes: float  # busbw times time, from which busbw at other times is computed
     plan: Optional[PlanCounts]
     is_exact: bool = False  # simulated, or a single mean that another tool printed, which is taken as it is
     plausible: bool = True  # False: its time is far beyond what its series' times at other sizes allow
 
     @property
+    def time_us(self) -> float:
+        return self.stats.median
+
+    @property
     def estimate(self) -> Estimate:
-        if self.is_exact or self.samples == 0:
+        if self.is_exact or self.stats.count == 0:
             return exact(self.time_us)
-        known = self.samples > 1 and self.ci_low is not None and self.ci_high is not None and self.plausible
-        return Estimate(self.time_us, *((self.ci_low, self.ci_high) if known else (-inf, inf)), self.p5)
+        return of_stats(self.stats if self.plausible else replace(self.stats, ci_low=None))
 
     def busbw_gbps(self, time_us: float) -> float:
         return self.bus_bytes / time_us / 1e3
@@ -95,8 +89,10 @@ class Panel(Group):
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
-        shown = by((row for row in self._timed if row.in_place == self.in_place), lambda row: (row.algorithm, variant_of(row)))
-        return tuple(_checked(_series(label, *key, shown[key])) for key, label in labels_of(self.lines).items() if key in shown)
+        shown = by((row for row in self._timed if row.in_place == self.in_place),
+                   lambda row: (row.algorithm, variant_of(row)))
+        labels = labels_of(self.lines)
+        return tuple(_checked(_series(labels[key], *key, shown[key])) for key in labels if key in shown)
 
     @property
     def sizes(self) -> list[int]:
@@ -152,8 +148,9 @@ def where_of(row: Row) -> tuple:
 
 
 def _order(row: Row) -> tuple:
-    return (collective_order(row.collective), basis_order(row.basis), str(row.run.link), row.run.simulated_machine or "",
-            row.run.machine.fingerprint, str(row.run.build), row.dtype, row.op, row.root, row.ranks)
+    run = row.run
+    return (collective_order(row.collective), basis_order(row.basis), str(run.link), run.simulated_machine or "",
+            run.machine.fingerprint, str(run.build), row.dtype, row.op, row.root, row.ranks)
 
 
 IMPLAUSIBLE = 8  # an algorithm that changes with the size, or a message that leaves a cache, takes less than this longer
@@ -162,9 +159,9 @@ IMPLAUSIBLE = 8  # an algorithm that changes with the size, or a message that le
 def _checked(one: Series) -> Series:
     """The series with points that know whether they are plausible by its 5th percentiles at other sizes: a smaller message takes no
     longer, and a larger one no more than in proportion to its bytes. What is far beyond that waited for a core."""
-    return replace(one, points=tuple(
-        replace(point, plausible=point.p5 <= IMPLAUSIBLE * min(other.p5 * max(point.bytes / other.bytes, 1) for other in one.points))
-        for point in one.points))
+    def allowed(point: Point) -> float:
+        return IMPLAUSIBLE * min(other.stats.p5 * max(point.bytes / other.bytes, 1) for other in one.points)
+    return replace(one, points=tuple(replace(point, plausible=point.stats.p5 <= allowed(point)) for point in one.points))
 
 
 def _is_plotted(row: Row) -> bool:
@@ -183,19 +180,21 @@ def _series(label: str, algorithm: str, variant: Variant, rows: list[Row]) -> Se
 def point_of(rows: list[Row]) -> Point:
     """Rows of one series and size as a point; several rows have their samples pooled."""
     first = rows[0]
-    bus_bytes = (first.busbw_gbps or 0.0) * (first.time_us or 0.0) * 1e3
     samples = [sample for row in rows for sample in row.samples_us]
-    stats, is_exact = first.stats, first.basis == "simulated" or first.run.is_foreign and len(samples) == 1
-    if stats and not samples:
-        return Point(first.bytes, stats.median, stats.p5, stats.p95, stats.p99, stats.min, stats.max, stats.ci_low,
-                     stats.ci_high, stats.count, bus_bytes, first.plan, is_exact)
+    is_exact = first.basis == "simulated" or first.run.is_foreign and len(samples) == 1
+    return Point(first.bytes, _stats_of(first.stats if len(rows) == 1 or not samples else None, samples, rows),
+                 (first.busbw_gbps or 0.0) * (first.time_us or 0.0) * 1e3, first.plan, is_exact)
+
+
+def _stats_of(known: Optional[Stats], samples: list[float], rows: list[Row]) -> Stats:
+    """What a record says, with the interval of its samples as estimate.py computes it."""
     if not samples:
-        mean = float(np.mean([row.time_us for row in rows]))
-        return Point(first.bytes, mean, mean, mean, mean, mean, mean, None, None, 0, bus_bytes, first.plan, is_exact)
-    median, p5, p95, p99 = np.percentile(samples, [50, 5, 95, 99]).tolist()
+        mean = float(np.mean([row.time_us for row in rows])) if known is None else known.median
+        return known or Stats(0, mean, mean, mean, mean, mean, mean, mean, None, None)
     interval = median_of(samples)
-    if stats and len(rows) == 1:
-        interval *= stats.median / max(median, 1e-9)
-        median, p5, p95, p99 = stats.median, stats.p5, stats.p95, stats.p99
-    return Point(first.bytes, median, p5, p95, p99, min(samples), max(samples), interval.low, interval.high, len(samples),
-                 bus_bytes, first.plan, is_exact)
+    if known:
+        interval *= known.median / max(interval.value, 1e-9)
+        return replace(known, count=len(samples), ci_low=interval.low, ci_high=interval.high)
+    p5, p95, p99 = np.percentile(samples, [5, 95, 99]).tolist()
+    return Stats(len(samples), interval.value, float(np.mean(samples)), min(samples), max(samples), p5, p95, p99,
+                 interval.low, interval.high)

@@ -178,8 +178,8 @@ class PanelResult(Panel):
     def name(self) -> str:
         """Name such as "8 ranks, float sum, measured", which distinguishes the panels of a collective."""
         first = self.first
-        return listed(counted(first.ranks, "rank"), self.dtype, f"root {first.root}" if first.root > 0 else "", basis_text(first), self.place,
-                      f"on {self.gpus}" if self.gpus else "")
+        return listed(counted(first.ranks, "rank"), self.dtype, f"root {first.root}" if first.root > 0 else "",
+                      basis_text(first), self.place, f"on {self.gpus}" if self.gpus else "")
 
     @property
     def headline(self) -> str:
@@ -203,7 +203,7 @@ class PanelResult(Panel):
 
     @property
     def answer(self) -> str:
-        """Ring or tree, in a sentence, or the reason why there is no answer; may be empty. For messages, their alpha and beta."""
+        """Ring or tree, in a sentence, or the reason why there is no answer; may be empty. For messages, alpha and beta."""
         if self.first.collective == "send_recv":
             return " ".join(_fit_text(self.fits[key_of(self, variant)], self.first.run.link)
                             for variant in dict.fromkeys(series.variant for series in self.series))
@@ -245,7 +245,8 @@ def link_text(link: Optional[Link]) -> str:
 
 def basis_text(row: Row) -> str:
     """Words for the basis: "measured", "emulated link of 10 µs, 1 GB/s", "simulated on dgx-h100"."""
-    return row.basis + link_text(row.run.link) + (f" on {row.run.simulated_machine}" if row.run.simulated_machine else "")
+    machine = row.run.simulated_machine
+    return row.basis + link_text(row.run.link) + (f" on {machine}" if machine else "")
 
 
 def _fit_text(fit: Union[Fit, NoFit], link: Optional[Link]) -> str:
@@ -260,7 +261,8 @@ def _fit_text(fit: Union[Fit, NoFit], link: Optional[Link]) -> str:
 
 def _duel(tree: Family, ring: Family, panel: PanelResult) -> Duel:
     comparison = compare(tree.best, ring.best)
-    text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.first.ranks, 'rank')}", panel.oversubscribed)
+    text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.first.ranks, 'rank')}",
+                           panel.oversubscribed)
     margin = "" if panel.oversubscribed else margin_text(tree.called, ring.called, comparison)
     why = why_text(tree, ring, comparison, panel.predictions)
     return Duel(tree, ring, sentence(text + (f" ({margin})" if margin else "")), sentence(why))

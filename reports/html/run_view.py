@@ -46,7 +46,8 @@ def frame_view(records: Records, told: Sequence[Fact], files: Sequence[str]) -> 
 def run_views(records: Records) -> list[RunView]:
     """Records of one file that follow each other are of one run of a program if they have its command; a command may be unknown."""
     lines = Counter(line.run.run for line in records.lines)
-    found = groupby(records.runs, key=lambda run: (run.file, run.command, run.build, run.seed) if run.command else run.run)
+    found = groupby(records.runs,
+                    key=lambda run: (run.file, run.command, run.build, run.seed) if run.command else run.run)
     return [RunView(runs, sum(lines[run.run] for run in runs)) for _, (*runs,) in found]
 
 
@@ -85,8 +86,8 @@ def trace_name(run: Run) -> Optional[str]:
 
 
 def copy_traces(records: Records, folder: Path) -> dict[str, str]:
-    """Copies the runs' traces into `folder` and returns the command that wrote each. Records have no absolute paths: a trace is searched
-    for in the folder of the records, then in the current folder."""
+    """Copies the runs' traces into `folder` and returns the command that wrote each. Records have no absolute paths: a trace
+    is searched for in the folder of the records, then in the current folder."""
     commands: dict[str, str] = {}
     for run in records.runs:
         name = trace_name(run)

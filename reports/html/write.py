@@ -177,11 +177,12 @@ def html_of(page: "PageView | Overview", link: PageLink, links: Sequence[PageLin
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["nb"] = unbroken
     environment.filters["untold"] = Untold(page)
-    environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format, most=MOST)
+    environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format,
+                               most=MOST)
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
     template = environment.get_template(page.about.template)
-    return template.render(getattr(page.about, "calls", {}), page=page, about=page.about, frame=page.frame, link=link, links=links, story=story, css=assets["page.css"],
-                           js=assets["page.js"])
+    return template.render(getattr(page.about, "calls", {}), page=page, about=page.about, frame=page.frame, link=link,
+                           links=links, story=story, css=assets["page.css"], js=assets["page.js"])
 
 
 # A page in one file, for use as an artifact of CI: it contains its figures, and links to no other file.

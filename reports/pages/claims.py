@@ -46,8 +46,8 @@ def _section(one: Settled) -> Section:
 
 def _cell(answer: Answer) -> str:
     """Result of a piece of evidence in the table of claims."""
-    evidence = answer.evidence
-    return f"{evidence.short}: {_found(answer)}" if answer.found and evidence.short != evidence.shows else _found(answer, UNKNOWN)
+    has_name = answer.found and answer.evidence.short != answer.evidence.shows
+    return (f"{answer.evidence.short}: " if has_name else "") + _found(answer, UNKNOWN)
 
 
 def _found(answer: Answer, without: str = "–") -> str:
@@ -55,7 +55,8 @@ def _found(answer: Answer, without: str = "–") -> str:
 
 
 def _commands(answer: Answer) -> list[str]:
-    return [" ".join(command) for name, command in load_suite().items() if any(one.takes(name) for one in answer.evidence.selections)]
+    return [" ".join(command) for name, command in load_suite().items()
+            if any(one.takes(name) for one in answer.evidence.selections)]
 
 
 def is_drawn(answer: Answer) -> bool:
@@ -69,7 +70,8 @@ def _drawing(one: Settled, number: int, answer: Answer) -> Drawing:
     evidence = answer.evidence
     title = evidence.shows[:1].upper() + evidence.shows[1:]
     return drawing("lines", f"claim-{one.claim.name}-{number}", "claim_figures.claim_figure", answer, title,
-                   f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""), f"Along {evidence.axis}")
+                   f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""),
+                   f"Along {evidence.axis}")
 
 
 def _points(answer: Answer) -> Table:
@@ -92,4 +94,5 @@ PAGE = Page(
     "What surveys of distributed training claim, and what counting, simulation, emulation and measurement say of it. Bases are never mixed.",
     records=lambda records: records, results=_settled, sections=lambda settled: [_section(one) for one in settled], figure="lines",
     facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, of_claims=True,
-    template="claims.html", calls={"bases": BASES, "css": _CLASSES, "cell": _cell, "found": _found, "test_text": test_text, "commands": _commands})
+    template="claims.html",
+    calls={"bases": BASES, "css": _CLASSES, "cell": _cell, "found": _found, "test_text": test_text, "commands": _commands})

@@ -65,15 +65,15 @@ def _interval(row: Row) -> Cell:
 # Columns of (point, its series' label).
 _PERCENTILES = (
     sizes("size", lambda row: row[0].bytes, "bytes of the message"), words("algorithm", lambda row: row[1], "algorithm with its options"),
-    numbers("samples", lambda row: row[0].samples, "number of timed calls"), numbers("min µs", lambda row: row[0].min, "the fastest call"),
-    numbers("p5 µs", lambda row: row[0].p5), numbers("p50 µs", lambda row: row[0].time_us, "median"), numbers("p95 µs", lambda row: row[0].p95),
-    numbers("p99 µs", lambda row: row[0].p99), numbers("max µs", lambda row: row[0].max, "the slowest call"),
-    numbers("p99 / p50", lambda row: row[0].p99 / row[0].time_us, "p99 over the median: how long the tail is", 3),
+    *(numbers(name, lambda row, field=field: getattr(row[0].stats, field), meaning) for name, field, meaning in (
+        ("samples", "count", "number of timed calls"), ("min µs", "min", "the fastest call"), ("p5 µs", "p5", ""),
+        ("p50 µs", "median", "median"), ("p95 µs", "p95", ""), ("p99 µs", "p99", ""), ("max µs", "max", "the slowest call"))),
+    numbers("p99 / p50", lambda row: row[0].stats.p99 / row[0].time_us, "p99 over the median: how long the tail is", 3),
 )
 
 
 def percentile_table(panel: PanelResult) -> Table:
-    points = [(point, one.label) for one in panel.series for point in one.points if point.samples]
+    points = [(point, one.label) for one in panel.series for point in one.points if point.stats.count]
     return table("Percentiles of the time of a call", _PERCENTILES, sorted(points, key=lambda row: (row[0].bytes, row[1])))
 
 
@@ -109,13 +109,14 @@ _SHOWS = {  # description of a figure, the line below its title
 
 
 def _badge(row: Row) -> str:
-    return basis_badge([row.basis], f" on {row.run.simulated_machine}" if row.run.simulated_machine else link_text(row.run.link))
+    machine = row.run.simulated_machine
+    return basis_badge([row.basis], f" on {machine}" if machine else link_text(row.run.link))
 
 
 def subtitle(kind: str, result: PanelResult) -> str:
     transports = joined(sorted({series.variant.transport for series in result.series}))
-    return dotted(collective_name(result.first.collective), counted(result.first.ranks, "rank"), result.dtype, transports, result.gpus,
-                  "in place" if result.in_place else "out of place", _SHOWS[kind][1])
+    return dotted(collective_name(result.first.collective), counted(result.first.ranks, "rank"), result.dtype, transports,
+                  result.gpus, "in place" if result.in_place else "out of place", _SHOWS[kind][1])
 
 
 def title_of(kind: str, result: PanelResult) -> str:
@@ -152,7 +153,7 @@ def _predicted(result: PanelResult) -> str:
 
 
 def _percentiles(result: PanelResult) -> str:
-    worst = max((point.p99 / point.time_us, one.label, point.bytes) for one in result.series
+    worst = max((point.stats.p99 / point.time_us, one.label, point.bytes) for one in result.series
                 for point in one.points)
     return f"p99 is up to {times_text(worst[0])} the median ({worst[1]} at {bytes_text(worst[2])})"
 
@@ -204,34 +205,37 @@ def panel_drawings(result: PanelResult, places: dict[str, int]) -> list[Drawing]
     """`places`: each label's among the styles."""
     series, first = result.series, result.first
     wanted = {"relative": len(series) > 1, "latency": True, "busbw": True, "predicted": bool(result.predictions.by_label),
-              "percentiles": any(point.samples > 1 for one in series for point in one.points)}
+              "percentiles": any(point.stats.count > 1 for one in series for point in one.points)}
     shown = {label: places[label] for label in shown_labels(result)} if series else {}
-    return [drawing(kind, f"{result.anchor}-{first.collective}-{first.ranks}-ranks-{first.basis}-{kind}", f"curves.{kind}", (result, shown),
-                    title_of(kind, result), subtitle(kind, result), _badge(first), f"{_SHOWS[kind][0]}; {result.headline}")
+    stem = f"{result.anchor}-{first.collective}-{first.ranks}-ranks-{first.basis}"
+    return [drawing(kind, f"{stem}-{kind}", f"curves.{kind}", (result, shown), title_of(kind, result), subtitle(kind, result),
+                    _badge(first), f"{_SHOWS[kind][0]}; {result.headline}")
             for kind, there in wanted.items() if series and there]
 
 
 def map_drawing(winners: WinnerMap) -> Drawing:
     first = winners.first
+    subtitle = dotted(winners.name, "colour: the fastest", "number: time of the next over it, where it is more than 5 %")
     return drawing("winners", f"{winners.anchor}-{first.collective}-{first.basis}-winners", "curves.winner_map", winners,
-                   "The fastest algorithm by message size and number of ranks",
-                   dotted(winners.name, "colour: the fastest", "number: time of the next over it, where it is more than 5 %"), _badge(first))
+                   "The fastest algorithm by message size and number of ranks", subtitle, _badge(first))
 
 
 def _map(winners: WinnerMap) -> Section:
     blocks = [Sentences([winners.finding]), Figures([map_drawing(winners)], wide=True),
               Tables([table("Every size and number of ranks", _WINNERS, winners.cells)], opened=False)]
-    return Section(winners.anchor, f"Which algorithm at which size on how many ranks: {winners.name}", winners.basis, blocks)
+    name = f"Which algorithm at which size on how many ranks: {winners.name}"
+    return Section(winners.anchor, name, winners.basis, blocks)
 
 
 def _panel(result: PanelResult, places: dict[str, int]) -> Section:
     rows, name = result.lines, basis_text(result.first) if result.basis else ""
     about = _about_prediction(result)
-    tables = [table("Plans and their prediction", _PLANS, result.predictions.by_label.values()), results_table(result), percentile_table(result)]
+    tables = [table("Plans and their prediction", _PLANS, result.predictions.by_label.values()), results_table(result),
+              percentile_table(result)]
     disturbed = disturbed_text(rows)
     said = [disturbed] if disturbed else [result.answer, result.best, result.why, result.bounds]
-    blocks: list[Block] = [Sentences(said, caveat="" if disturbed else caveat_of(rows)),
-                           *([Aside(about)] if about else []), Figures(panel_drawings(result, places)), Tables(tables, name, opened=False)]
+    blocks: list[Block] = [Sentences(said, caveat="" if disturbed else caveat_of(rows)), *([Aside(about)] if about else []),
+                           Figures(panel_drawings(result, places)), Tables(tables, name, opened=False)]
     return Section(result.anchor, result.headline, name, blocks)
 
 

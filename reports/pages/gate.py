@@ -45,7 +45,8 @@ def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold:
     title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text(cases)}"
     untold = sum(not case.ratio for case in cases)
     only = f"{counted(untold, 'case')} without a ratio: only in the table" if untold else ""
-    return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_figure", (cases, threshold, result.compared.confidence), title,
+    return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_figure",
+                    (cases, threshold, result.compared.confidence), title,
                     unbroken(dotted(result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s")),
                     what="A row a case: the change with its interval, worst first")]
 
@@ -100,7 +101,8 @@ def cases_table(result: GateResult) -> Table:
 
 def _tables(result: GateResult) -> list[Table]:
     changes = [(one, change) for one in result.series for change in one.changes]
-    return [cases_table(result), table("Every change point", _CHANGES, changes, lambda row: "wrong" if row[1].recent and row[1].worse else "ok")]
+    return [cases_table(result), table("Every change point", _CHANGES, changes,
+                                       lambda row: "wrong" if row[1].recent and row[1].worse else "ok")]
 
 
 # ---- The page

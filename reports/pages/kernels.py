@@ -8,8 +8,8 @@ from reports.analysis.roofline.rooflines import (
     analyse_kernels, binding_name, case_of, ceilings_text, LEVELS, plotted, Roofline, UNITS, way_of, way_text)
 from reports.check import notes_on_kernels
 from reports.page import (
-    bad_lines, BadLine, basis_badge, Block, Cell, Column, Drawing, drawing, each, Fact, Figures, NONE, number, numbers, Page, Section, Sentences, SmallTables,
-    Table, table, Tables, Title, words)
+    bad_lines, BadLine, basis_badge, Block, Cell, Column, Drawing, drawing, each, Fact, Figures, NONE, number, numbers, Page,
+    Section, Sentences, SmallTables, Table, table, Tables, Title, words)
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, short, unbroken
 
@@ -103,9 +103,9 @@ def kernel_drawings(roofline: Roofline) -> list[Drawing]:
     """Figures for which there are data."""
     if not roofline.timed:
         return []
+    timed = [one for cases in roofline.timed.values() for one in cases.values()]
     shown = {"roofline": roofline if any(map(plotted, roofline.timed.values())) else None,
-             "shares": roofline if any(one.share is not None for cases in roofline.timed.values() for one in cases.values()) else None,
-             **comparisons_of(roofline)}
+             "shares": roofline if any(one.share is not None for one in timed) else None, **comparisons_of(roofline)}
     return [_drawing(roofline, kind, of) for kind, of in shown.items() if of]
 
 
@@ -116,8 +116,8 @@ def _drawing(roofline: Roofline, kind: str, of: Roofline | Sequence[Comparison])
     cases = 0 if of is roofline else len({pair.case for one in of for pair in one.pairs})
     cut = f"the {MOST_ROWS // 2} largest and {MOST_ROWS // 2} smallest ratios of {cases}" if cases > MOST_ROWS else ""
     basis = roofline.first.run.basis
-    return drawing(kind, f"{roofline.anchor}-{roofline.device}-{basis}-{kind}", draw, of, title, dotted(roofline.name, about, cut),
-                   basis_badge([basis]), f"{what}; {roofline.name}")
+    return drawing(kind, f"{roofline.anchor}-{roofline.device}-{basis}-{kind}", draw, of, title,
+                   dotted(roofline.name, about, cut), basis_badge([basis]), f"{what}; {roofline.name}")
 
 
 def _near_by_way(roofline: Roofline) -> list[str]:
@@ -148,7 +148,8 @@ def _ceilings(roofline: Roofline) -> list[str]:
 
 
 def _comparisons(roofline: Roofline) -> list[str]:
-    return [f"{one.name[:1].upper()}{one.name[1:]}, {comparison_text(one)}." for each in comparisons_of(roofline).values() for one in each]
+    found = [one for each in comparisons_of(roofline).values() for one in each]
+    return [f"{one.name[:1].upper()}{one.name[1:]}, {comparison_text(one)}." for one in found]
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:

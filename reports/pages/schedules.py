@@ -8,7 +8,8 @@ from reports.analysis.steps.schedules import (
     analyse_schedules, bubble, Case, contest_text, Growth, growths_of, percent_off, Workload, WorkloadResult)
 from reports.check import notes_on_schedules
 from reports.page import (
-    basis_badge, Cell, Column, Drawing, drawing, energy_columns, Fact, Figures, group, NONE, numbers, Page, ranks_text, Section, table, Table, words)
+    basis_badge, Cell, Column, Drawing, drawing, energy_columns, Fact, Figures, group, NONE, numbers, Page, ranks_text,
+    Section, table, Table, words)
 from reports.records import Records, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
@@ -160,17 +161,18 @@ def _charted(result: WorkloadResult) -> list[Case]:
 
 def _growth_drawing(number: int, growth: Growth) -> Drawing:
     subtitle = dotted(counted(growth.ranks, "rank"), Workload(growth.ranks, 0, growth.times).times_text, _slices_text(growth.slices))
-    return drawing("growth", f"growth-{number}", "step_figures.growth_figure", growth, _growth_title(growth), subtitle, step_badge([growth.basis]),
-                   "Bubble against the number of microbatches, a line a schedule")
+    return drawing("growth", f"growth-{number}", "step_figures.growth_figure", growth, _growth_title(growth), subtitle,
+                   step_badge([growth.basis]), "Bubble against the number of microbatches, a line a schedule")
 
 
 def _workload_drawings(result: WorkloadResult, charts: Sequence[Case]) -> list[Drawing]:
-    drawn = [drawing("tradeoff", f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", "step_figures.tradeoff_figure", contest,
-                     "Bubble of each schedule against the activations that a rank holds", dotted(result.name, _slices_text(contest.slices)),
-                     step_badge([contest.basis]), "Bubble against activations held, a point a schedule")
+    drawn = [drawing("tradeoff", f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", "step_figures.tradeoff_figure",
+                     contest, "Bubble of each schedule against the activations that a rank holds",
+                     dotted(result.name, _slices_text(contest.slices)), step_badge([contest.basis]),
+                     "Bubble against activations held, a point a schedule")
              for contest in result.contests if len(contest.entries) > 1 and any(line.peak for _, line in contest.entries)]
-    return drawn + [drawing("gantt", f"{result.anchor}-gantt-{number}", "gantt.gantt_figure", charts_of(case.lines), case_title(case),
-                            _case_subtitle(case), step_badge([line.basis for line in case.lines]),
+    return drawn + [drawing("gantt", f"{result.anchor}-gantt-{number}", "gantt.gantt_figure", charts_of(case.lines),
+                            case_title(case), _case_subtitle(case), step_badge([line.basis for line in case.lines]),
                             "What each rank does over time, and the memory that it holds") for number, case in enumerate(charts, start=1)]
 
 
@@ -202,8 +204,8 @@ def _overlap(result: OverlapResult) -> Section:
                    "Computing, and hidden and exposed communication of a step",
                    dotted(result.name, "fastest links first, for each the shortest step first"), step_badge([result.first.basis]),
                    "A bar a case: computing, and what of the collectives is exposed")
-    return group(result, told, [bars, *step_drawings(result.lines, result.anchor)],
-                 [table("Every case: fastest links first, for each the shortest step first", _OVERLAP, result.lines)], link=result.name)
+    rows = table("Every case: fastest links first, for each the shortest step first", _OVERLAP, result.lines)
+    return group(result, told, [bars, *step_drawings(result.lines, result.anchor)], [rows], link=result.name)
 
 
 def _sections(results: Sequence[Any]) -> list[Section]:

@@ -5,16 +5,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.claims.verdict import Answer, axis_text, value_text
-from reports.plots.frame import bytes_axis, Curve, curves_figure, Heading, ticks_at, value_axis
-from reports.plots.style import MUTED, PAPER
+from reports.plots.frame import bytes_axis, Curve, curves_figure, Heading, marked, ticks_at, value_axis
+from reports.plots.style import MUTED
 
 HOLDS_COLOUR = "#009e73"
 
 
 def claim_figure(answer: Answer, heading: Heading) -> Figure:
     evidence, found = answer.evidence, answer.found.curves
-    curves = [Curve(f"{group} {evidence.by_name}" if evidence.by else "", [point.x for point in points], [point.value for point in points])
-              for group, points in found.items()]
+    curves = [Curve(f"{group} {evidence.by_name}" if evidence.by else "", [point.x for point in points],
+                    [point.value for point in points]) for group, points in found.items()]
 
     def scale(axes: Axes) -> None:
         bounds = [evidence.test.bound, *([evidence.test.upper] if evidence.test.kind == "between" else [])]
@@ -25,7 +25,7 @@ def claim_figure(answer: Answer, heading: Heading) -> Figure:
     for points, look in zip(found.values(), styles.values()):
         failed = [(point.x, point.value) for point in points if point.holds is False]
         if failed:  # the claim does not hold there: hollow
-            axes.plot(*zip(*failed), linestyle="", marker=look.marker, markersize=5.2, markerfacecolor=PAPER, markeredgecolor=look.colour, zorder=4)
+            axes.plot(*zip(*failed), **marked(look, 5.2, hollow=True), zorder=4)
     return figure
 
 
@@ -41,7 +41,7 @@ def _scale_values(axes: Axes, values: Sequence[float], answer: Answer) -> None:
 
 def _scale_axis(axes: Axes, xs: Sequence[float], answer: Answer) -> None:
     evidence = answer.evidence
-    axes.set_xlabel(evidence.axis, size=9.5)
+    axes.set_xlabel(evidence.axis)
     if evidence.axis_unit == "bytes":
         bytes_axis(axes, [int(x) for x in xs])
         return

@@ -12,7 +12,8 @@ from reports.analysis.findings import Cell, WinnerMap
 from reports.analysis.panels import Point, Series
 from reports.analysis.results import PanelResult
 from reports.plots.frame import (
-    axes_grid, axes_within, bytes_axis, cell_axes, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE, tidy, value_axis)
+    axes_grid, axes_within, bytes_axis, cell_axes, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE,
+    value_axis)
 from reports.plots.style import GRID, INK, MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, short, time_text
 
@@ -56,8 +57,7 @@ def _curves(of: Of, heading: Heading, value: Value, text: Callable) -> Figure:
         _sizes(axes, panel.sizes, [value for curve in curves for value in curve.y], text)
     figure, axes, _ = curves_figure(heading, curves, scale, shown, "other algorithm")
     for series in (series for series in panel.series if series.label in shown):
-        low, high = ([value(point, end) for point, end in zip(series.points, ends)] for ends in
-                     ((point.p5 for point in series.points), (point.p95 for point in series.points)))
+        low, high = ([value(point, getattr(point.stats, end)) for point in series.points] for end in ("p5", "p95"))
         axes.fill_between(series.sizes, low, high, color=shown[series.label].colour, alpha=0.16, linewidth=0, zorder=2)
     return figure
 
@@ -77,8 +77,9 @@ def percentiles(of: Of, heading: Heading) -> Figure:
     columns = min(len(series), COLUMNS)
     figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * -(-len(series) // columns))
     timed = [point for one in series for point in one.points]
-    low, high = min(p.p5 / p.time_us for p in timed), max(p.max / p.time_us for p in timed)
-    for i, (axes, one) in enumerate(zip(axes_grid(figure, top, len(series), columns, (0.63, 0.11, 0.42), (0.18, 0.3, 0.2)), series)):
+    low, high = min(p.stats.p5 / p.time_us for p in timed), max(p.stats.max / p.time_us for p in timed)
+    grid = axes_grid(figure, top, len(series), columns, (0.63, 0.11, 0.42), (0.18, 0.3, 0.2))
+    for i, (axes, one) in enumerate(zip(grid, series)):
         _draw(axes, one, shown[one.label], panel.sizes)
         value_axis(axes, low, max(high, 1.1), lambda value: f"{short(value)}×")
         axes.tick_params(labelleft=i % columns == 0)
@@ -88,15 +89,14 @@ def percentiles(of: Of, heading: Heading) -> Figure:
 
 
 def _draw(axes: Axes, one: Series, style: Style, sizes: Sequence[int]) -> None:
-    tidy(axes)
     bytes_axis(axes, sizes, most=5)
     points, x = one.points, one.sizes
-    low, high = [p.p5 / p.time_us for p in points], [p.p95 / p.time_us for p in points]
+    low, high = [p.stats.p5 / p.time_us for p in points], [p.stats.p95 / p.time_us for p in points]
     axes.fill_between(x, low, high, color=style.colour, alpha=0.3, linewidth=0)
     axes.axhline(1, color=style.colour, linewidth=1.5)
-    axes.plot(x, [p.p99 / p.time_us for p in points], color=INK, linewidth=1, linestyle=(0, (3, 1.5)))
-    axes.plot(x, [p.max / p.time_us for p in points], color=MUTED, linewidth=0, marker=".", markersize=4)
-    axes.set_title(shortened(one.label), loc="left", size=9.5, color=INK, pad=4)
+    axes.plot(x, [p.stats.p99 / p.time_us for p in points], color=INK, linewidth=1, linestyle=(0, (3, 1.5)))
+    axes.plot(x, [p.stats.max / p.time_us for p in points], color=MUTED, linewidth=0, marker=".", markersize=4)
+    axes.set_title(shortened(one.label))
     axes.tick_params(labelsize=7.8)
 
 
@@ -134,13 +134,14 @@ def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
     colours = {label: numbered(i).colour for i, label in enumerate(winners.labels)}
     for cell in winners.cells:
         x, y = sizes.index(cell.bytes), ranks.index(cell.ranks)
-        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white", linewidth=0.8))
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white",
+                                 linewidth=0.8))
         if cell.margin > 1 + TOLERANCE and len(sizes) <= 24:
             axes.text(x, y, _margin_text(cell.margin), ha="center", va="center", size=SIZE, color=TEXT)
     axes.set_xlabel("message size")
     axes.set_ylabel("ranks")
     handles = [Patch(facecolor=colours[label], label=label) for label in winners.labels]
-    legend_below(figure, handles, 3, (0.075, 0.0), loc="lower left", fontsize=8, labelcolor=MUTED)
+    legend_below(figure, handles, 3, (0.075, 0.0), loc="lower left", fontsize=8)
     return figure
 
 

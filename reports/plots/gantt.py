@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from reports.analysis.steps.overlap import Box, Chart, labels_are_layers, lanes_of, RankLanes
-from reports.plots.frame import Heading, legend_below, new_figure, tidy
+from reports.plots.frame import Heading, legend_below, new_figure
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, OTHER, PAPER, shade, STRIPS, TEXT
 from reports.records import Memory, Points
 from reports.units import bytes_text, short, time_text
@@ -27,7 +27,6 @@ UNITS = {"bytes": 2 ** 30}
 
 
 def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
-    tidy(axes)
     scale = UNITS.get(memory.unit, 1)
     totals = [total_of(kinds.values()) for kinds in memory.of_rank]
     peaks = [max((value for _, value in points), default=0) for points in totals]
@@ -37,12 +36,13 @@ def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
     for rank in shown:
         colour = matplotlib.colormaps["viridis"](0.25 + 0.6 * rank / max(len(totals) - 1, 1))
         at, values = zip((0.0, 0.0), *totals[rank], (end, totals[rank][-1][1] if totals[rank] else 0.0))
-        axes.step(at, np.array(values) / scale, where="post", color=colour, linewidth=1.4, zorder=3, label=f"rank {rank}")
+        axes.step(at, np.array(values) / scale, where="post", color=colour, linewidth=1.4, zorder=3,
+                  label=f"rank {rank}")
     axes.set_ylim(0, max(max(peaks) / scale * 1.4, 1e-9))
     axes.set_ylabel("GiB" if memory.unit == "bytes" else "microbatches", size=9)
     what = "Memory" if memory.unit == "bytes" else "Activations held"
     axes.set_title(f"{what} over time ({basis}): at most {peak_text(memory, max(peaks))}, on rank "
-                   f"{peaks.index(max(peaks))}", loc="left", size=9.5, weight="bold", pad=4, color=INK)
+                   f"{peaks.index(max(peaks))}")
     axes.tick_params(axis="y", labelsize=8)
     axes.legend(loc="upper right", ncol=len(shown) + 1, fontsize=7.5, frameon=True, facecolor=axes.get_facecolor(),
                 edgecolor=GRID, framealpha=0.85, handlelength=1.4, columnspacing=1.0, labelcolor=INK, borderpad=0.25)
@@ -74,8 +74,8 @@ def _band(axes: Axes, totals: Sequence[Sequence[tuple[float, float]]], scale: fl
     times = times[::max(1, len(times) // 1500)]
     steps = [np.array([(-np.inf, 0.0), *points]) for points in totals]
     held = [one[np.searchsorted(one[:, 0], times, "right") - 1, 1] / scale for one in steps]
-    axes.fill_between(times, np.min(held, axis=0), np.max(held, axis=0), step="post", color=MUTED, alpha=0.2, linewidth=0, zorder=1,
-                      label="all ranks")
+    axes.fill_between(times, np.min(held, axis=0), np.max(held, axis=0), step="post", color=MUTED, alpha=0.2, linewidth=0,
+                      zorder=1, label="all ranks")
 
 
 # Gantt charts of a schedule: a row per rank, a chart per basis on one time axis, and memory over time below.
@@ -122,7 +122,7 @@ def time_axis(below: Sequence[Axes], end: float) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(12))
         axes.xaxis.set_major_formatter(lambda value, _: short(value * scale, 4))
         axes.tick_params(axis="x", length=3, labelbottom=axes is below[-1], labelsize=8.5)
-    below[-1].set_xlabel(f"time from the start of the step ({unit})", size=9.5)
+    below[-1].set_xlabel(f"time from the start of the step ({unit})")
 
 
 def _chart(axes: Axes, line: Chart, end: float, row: float) -> None:
@@ -199,10 +199,8 @@ def _frame(axes: Axes, line: Chart, row: float) -> None:
     axes.set_yticks([r + 0.5 for r in range(0, line.ranks, step)], [str(r) for r in range(0, line.ranks, step)], size=8)
     axes.tick_params(axis="y", length=0)
     axes.set_ylabel("rank", size=9)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.set_title(basis_heading(line), loc="left", size=9.5, weight="bold", pad=4,
-                   color=INK if line.basis == "measured" else ALARM)
+    axes.grid(False)
+    axes.set_title(basis_heading(line), color=INK if line.basis == "measured" else ALARM)
     axes.axvline(line.makespan_ms, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
 
 

@@ -1,18 +1,17 @@
 """Kernels as rows of dots: one configuration against another (dumbbells), and shares of the binding ceiling."""
-from math import ceil, floor, log10
 from statistics import median
 from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator
 
 from reports.analysis.groups import by
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.pages.kernels import MOST_ROWS
-from reports.plots.frame import axes_grid, Heading, key, legend_below, new_figure, row_axes
+from reports.plots.frame import axes_grid, Heading, key, legend_below, log_axis, new_figure, row_axes
 from reports.plots.style import GRID, INK, MUTED, numbered, OTHERS, PAPER, Style
 from reports.records import Kernel
 from reports.units import share_text, short
@@ -52,13 +51,13 @@ def legend(figure: Figure, styles: dict[str, Style], dtypes: Sequence[str], bott
 
 def _columns(heading: Heading, rows: int, titles: Sequence[str], margins: tuple[float, float, float], gap: float,
              label: str) -> tuple[Figure, list[Axes]]:
-    """Axes side by side over the same rows, whose names are in the left margin; `label` is of all x axes. Margins as in axes_grid."""
+    """Axes side by side over the same rows, whose names are in the left margin; `label` is of all x axes."""
     left, _, bottom = margins
     figure, top = new_figure(heading, bottom + 0.79 + ROW * max(rows, 3), WIDTH)
     columns = axes_grid(figure, top, len(titles), len(titles), margins, (gap, 0.26, 0))
     for axes, title in zip(columns, titles):
-        axes.set_title(title, loc="left", size=10, color=INK, pad=5, weight="bold")
-    figure.text((left / WIDTH + 0.985) / 2, (bottom - 0.45) / figure.get_figheight(), label, ha="center", size=9.5, color=INK)
+        axes.set_title(title)
+    figure.text((left / WIDTH + 0.985) / 2, (bottom - 0.45) / figure.get_figheight(), label, ha="center", size=9.5)
     return figure, columns
 
 
@@ -111,12 +110,7 @@ def _limits(comparisons: Sequence[Comparison], rows: Sequence[Case]) -> tuple[fl
 def _frame(axes: Axes, rows: Sequence[Case], limits: tuple[float, float], named: bool) -> None:
     row_axes(axes, [_row_name(case) if named else "" for case in rows], 8, 0.6)
     row_lines(axes, len(rows), GRID)
-    axes.set_xscale("log")
-    axes.set_xlim(*limits)
-    narrow = ceil(log10(limits[1])) - floor(log10(limits[0])) <= 3
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,), numticks=20))
-    axes.xaxis.set_major_formatter(lambda value, _: short(value))
-    axes.xaxis.set_minor_locator(NullLocator())
+    log_axis(axes.xaxis, *limits, short)
     axes.tick_params(axis="x", labelsize=8.5)
 
 
@@ -163,7 +157,8 @@ def shares_figure(roofline: Roofline, heading: Heading) -> Figure:
     highest = max(kernel.share for way in ways for found in _dots(roofline, way).values() for _, kernel in found)
     right_end = EDGE if highest > CUT else 1.05 * max(highest, 1.0)
     beyond = f"; at the edge: how many are beyond {share_text(CUT)}, and the highest" if highest > CUT else ""
-    figure, columns = _columns(heading, len(names), [way_text(way, roofline.device) for way in ways], (2.5, 0.17, 0.92), 0.2,
+    titles = [way_text(way, roofline.device) for way in ways]
+    figure, columns = _columns(heading, len(names), titles, (2.5, 0.17, 0.92), 0.2,
                                f"share of the ceiling that binds (%); dashed: {share_text(NEAR)}{beyond}")
     for i, (axes, way) in enumerate(zip(columns, ways)):
         _shares_frame(axes, names, right_end, i == 0, _ticks(right_end, len(ways)))

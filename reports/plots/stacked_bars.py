@@ -63,11 +63,12 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width
     axes = axes_within(figure, top, left, right, 0.62 + legend_inches)
     row_axes(axes, [row.name for row in rows], places=places)
     for row, place in zip(rows, places):
-        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center", color=ALARM if row.alarm else INK)
+        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center",
+                  color=ALARM if row.alarm else INK)
     _stack(axes, rows, places, scale)
     axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.xaxis.set_major_formatter(lambda value, _: short(value, 4))
-    axes.set_xlabel(scale.label, size=9.5)
+    axes.set_xlabel(scale.label)
     legend_below(figure, handles, columns, handlelength=1.4, handleheight=1.0, columnspacing=1.6)
     return figure
 

@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from reports.analysis.groups import by
 from reports.analysis.steps.layouts import beside, moved, series_of, StudyResult
 from reports.plots.frame import (
-    axes_within, cell_axes, Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box, row_axes, tidy,
-    value_axis, Wanted)
+    axes_within, cell_axes, Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box,
+    row_axes, value_axis, Wanted)
 from reports.plots.stacked_bars import BarRow, step_bars
 from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered
 from reports.records import StudyPoint
@@ -73,7 +73,7 @@ def published_figure(result: StudyResult, heading: Heading) -> Figure:
         handles = [Line2D([], [], color=INK, marker="o", markersize=4.4, label="simulated"),
                    Line2D([], [], color=INK, marker="o", markersize=8, markerfacecolor="none", linestyle="none",
                           label="published")]
-        axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+        axes.legend(handles=handles, loc="lower left")
     return figure
 
 
@@ -169,7 +169,6 @@ def memory_figure(result: StudyResult, heading: Heading) -> Figure:
 def pareto_figure(result: StudyResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 4.7, 8.6)
     axes = figure.add_axes([0.1, 0.12, 0.87, top - 0.14])
-    tidy(axes)
     scale, unit = _time_unit(result.simulated)
     points = [(one, one.values["memory_gb"], one.values["step_ms"] * scale) for one in result.simulated]
     best = sorted((memory, time) for one, memory, time in points if one.best)
@@ -195,7 +194,7 @@ def pareto_figure(result: StudyResult, heading: Heading) -> Figure:
                  [point_box(axes, memory, time, 5) for _, memory, time in points], [])
     handles = [key("no other needs less memory and less time", numbered(0), 7, marker="o"),
                key("another is better; k: layers between kept inputs", numbered(1), 7, hollow=True, marker="o")]
-    axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(handles=handles, loc="lower left")
     return figure
 
 
@@ -256,7 +255,6 @@ def bubbles_figure(result: StudyResult, heading: Heading) -> Figure:
 def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 4.3, 8.6)
     axes = figure.add_axes([0.1, 0.13, 0.87, top - 0.15])
-    tidy(axes)
     scale, unit = _time_unit(result.simulated)
     for at, (name, points) in enumerate(result.series.items()):
         style = numbered(at)
@@ -272,5 +270,5 @@ def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.text(axes.get_xlim()[1], top_joules, "all at the top clock ", ha="right", va="bottom", size=8.5, color=MUTED)
     axes.set_xlabel(f"time of a step ({unit})")
     axes.set_ylabel("energy of a step, all devices (kJ)")
-    axes.legend(loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(loc="lower left")
     return figure

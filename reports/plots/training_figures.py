@@ -1,6 +1,7 @@
 """The figures of training runs and of scaling, and their files."""
 from typing import Callable, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -12,7 +13,7 @@ from reports.analysis.training.runs import (
     behind_ms, by_bytes, differences, KINDS, line_name, loss_by_bytes, off, run_name, ScalingResult, signed, slowed, TrainingResult, way,
     way_name)
 from reports.plots import style
-from reports.plots.frame import axes_within, Heading, legend_below, new_figure, ticks_at, tidy
+from reports.plots.frame import axes_within, Heading, legend_below, marked, new_figure, ticks_at
 from reports.plots.stacked_bars import BarRow, Scale, stacked_figure, step_bars
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
@@ -36,8 +37,8 @@ def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
     for number, one in enumerate(runs):
         points = [point for point in one.validation.curve if point[1] is not None] if one.validation else []
         if points:
-            axes.plot(*zip(*points), linestyle="none", marker=numbered(number).marker, markersize=6, color=numbered(number).colour,
-                      markeredgecolor=INK, markeredgewidth=0.7, zorder=4, label="validation" if number == 0 else None)
+            axes.plot(*zip(*points), **marked(numbered(number)), markeredgecolor=INK, markeredgewidth=0.7, zorder=4,
+                      label="validation" if number == 0 else None)
     _baselines(axes, result.lines)
     axes.set_ylim(bottom=0)
     legend(figure)
@@ -57,7 +58,7 @@ def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
 def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
     runs = result.lines[:MOST]
     figure, axes = run_axes(heading, len(runs), "tokens per second, all ranks")
-    _draw_runs(axes, runs, lambda one: [(step.step, step.tokens_per_s) for step in one.steps], marked=2 * FEW)
+    _draw_runs(axes, runs, lambda one: [(step.step, step.tokens_per_s) for step in one.steps], most=2 * FEW)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     legend(figure)
@@ -68,20 +69,19 @@ def run_axes(heading: Heading, lines: int, label: str) -> tuple[Figure, Axes]:
     """`lines`: of the legend; `label`: of the y axis."""
     figure, top = new_figure(heading, HEIGHT + LEGEND * lines)
     axes = axes_within(figure, top, 0.85, 0.185, 0.55 + LEGEND * lines, 0)
-    tidy(axes)
     axes.set_xlabel("step")
     axes.set_ylabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
     return figure, axes
 
 
-def _draw_runs(axes: Axes, runs: Sequence[Training], points: Callable[[Training], Points], name: Callable[[Training], str] = run_name,
-               marked: int = 0) -> None:
-    """A line for each run; those of at most `marked` points have markers."""
+def _draw_runs(axes: Axes, runs: Sequence[Training], points: Callable[[Training], Points],
+               name: Callable[[Training], str] = run_name, most: int = 0) -> None:
+    """A line for each run; those of at most `most` points have markers."""
     for number, one in enumerate(runs):
-        look, (x, y) = numbered(number), zip(*points(one))
-        axes.plot(x, y, color=look.colour, linewidth=1.4, linestyle=look.dash, label=name(one), marker=look.marker if len(x) <= marked else None,
-                  markersize=3.5, zorder=3)
+        look, (x, y) = numbered(number), np.array(points(one)).reshape(-1, 2).T
+        axes.plot(x, y, color=look.colour, linewidth=1.4, linestyle=look.dash, label=name(one),
+                  marker=look.marker if len(x) <= most else None, markersize=3.5, zorder=3)
 
 
 def _smooth(points: Points) -> Points:
@@ -95,7 +95,8 @@ def _smooth(points: Points) -> Points:
 def legend(figure: Figure, from_zero: bool = True) -> None:
     if from_zero:
         figure.axes[0].set_xlim(left=0)
-    legend_below(figure, figure.axes[0].get_legend_handles_labels()[0], 1, (0.1, 0.0), loc="lower left", labelspacing=0.25)
+    handles, _ = figure.axes[0].get_legend_handles_labels()
+    legend_below(figure, handles, 1, (0.1, 0.0), loc="lower left", labelspacing=0.25)
 
 
 # How data-parallel ranks synchronise: the loss over bytes sent, and a step's time with a slow replica.
@@ -140,7 +141,6 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     legend_inches = LEGEND * -(-(len(curves) + 2) // 2)
     figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
     axes = axes_within(figure, top, 1.2, 0.2, 0.6 + legend_inches)
-    tidy(axes)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for number, curve in enumerate(curves):

@@ -1,4 +1,4 @@
-"""How figures and pages look: texts that lie apart and on their figure, links that lead somewhere, and what a browser makes of a page."""
+"""How figures and pages look: texts that lie apart and on their figure, and what a browser makes of a page."""
 import json
 import re
 import shutil
@@ -34,7 +34,8 @@ def chromium(*arguments):
 
 
 def browsed(page, width, work=""):
-    """What a browser finds on a page: problems of its script, broken figures, pixels beyond the window; and what `work` puts into `found`."""
+    """What a browser finds on a page: problems of its script, broken figures, pixels beyond the window; and what `work` puts
+    into `found`."""
     copy = page.with_name(f"probed-{width}-{page.name}")
     text = page.read_text(encoding="utf-8").replace("<head>", "<head>" + _CATCH)
     copy.write_text(text.replace("</body>", _PROBE.replace("WORK", work) + "</body>"), encoding="utf-8")
@@ -64,7 +65,7 @@ def texts_of(figure):
 
 
 def expect_apart(figure, wide=1.0, high=3.0, edge=0.0):
-    """No text is outside of the figure by more than `edge` pixels, and no two straight ones share more than `wide` times `high`."""
+    """No text is outside of the figure by more than `edge` pixels; no two straight ones share more than `wide` by `high`."""
     boxes = texts_of(figure)
     for text, box in boxes:
         assert figure.bbox.x0 - edge <= box.x0 and box.x1 <= figure.bbox.x1 + edge, text.get_text()

@@ -10,7 +10,8 @@ from reports.tests.world import failed, SIZES, World, write
 
 # Sorts a table both ways, and copies it.
 WORK = """
-  const table = Array.from(document.querySelectorAll("table.sortable")).find((t) => t.tHead.textContent.includes("busbw"));
+  const tables = Array.from(document.querySelectorAll("table.sortable"));
+  const table = tables.find((t) => t.tHead.textContent.includes("busbw"));
   const heads = Array.from(table.tHead.rows[0].cells, (c) => c.textContent.trim());
   const head = (name) => table.tHead.rows[0].cells[heads.indexOf(name)];
   const cell = (row, name) => row.cells[heads.indexOf(name)];

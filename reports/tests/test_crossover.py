@@ -8,13 +8,18 @@ from reports.analysis.crossover import compare, comparison_text, fastest_spans, 
 from reports.analysis.findings import maps_of
 from reports.analysis.fit import Fit, fit_points, NoFit, robust_fit
 from reports.analysis.panels import Point, Series, Variant
+from reports.records import Stats
 from reports.pages.collectives import map_drawing
 from reports.plots.drawn import render
 from reports.tests.world import ALGORITHMS, known_crossover, MIB, SIZES, World
 
 
 def point(size, time, ci=0.0):
-    return Point(size, time, time, time, time, time, time, time * (1 - ci), time * (1 + ci), 20, float(size), None)
+    return Point(size, Stats(20, *[time] * 7, time * (1 - ci), time * (1 + ci)), float(size), None)
+
+
+def changed(point, **fields):
+    return replace(point, stats=replace(point.stats, **fields))
 
 
 def series(label, times, ci=0.0):
@@ -58,7 +63,7 @@ def test_what_samples_do_not_decide_is_not_told():
     assert words([1, 1], [1.2, 1.2], ci=0.4) == (
         "tree or ring: from 8 B to 16 B it is undecided on this machine: spread 40 %")
     tree = series("tree", [1])
-    for other in (replace(point(8, 1.2), ci_low=None), replace(point(8, 9), samples=1), replace(point(8, 9), p5=1)):
+    for other in (changed(point(8, 1.2), ci_low=None), changed(point(8, 9), count=1), changed(point(8, 9), p5=1)):
         compared = compare(tree, Series("ring", "ring", tree.variant, (other,)))
         assert compared.verdicts == (Verdict.UNDECIDED,) and compared.crossing_bytes is None
         assert compare(Series("ring", "ring", tree.variant, (other,)), tree).verdicts == (Verdict.UNDECIDED,)

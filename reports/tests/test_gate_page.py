@@ -43,9 +43,10 @@ def summary(verdict, ratio=1.0, channel="time", case="a"):
 
 def test_cases_are_worst_first(result_of):
     result = result_of(lines())
-    assert [case.case.removeprefix("kernels: ") for case in result.lines] == ["slowest", "slower", "unclear", "went", HOSTILE,
-                                                                             "faster", "same"]
-    assert result.findings[0].text.startswith("REGRESSION: ") and result.name == "my-branch (fedcba987654) against main (0123456789ab)"
+    assert [case.case.removeprefix("kernels: ") for case in result.lines] == [
+        "slowest", "slower", "unclear", "went", HOSTILE, "faster", "same"]
+    assert result.findings[0].text.startswith("REGRESSION: ")
+    assert result.name == "my-branch (fedcba987654) against main (0123456789ab)"
     assert result.answer == "2 of 7 cases are slower, kernels: slowest most, by +13.0 % (+8.5 to +17.5 %)."
     assert result.findings[0].why == ("In all: 2 slower, 1 undecided, 1 gone, 1 new, 1 faster, 1 same. Undecided: 1 × not clear "
                                       "after 24 pairs. 60 pairs of fresh processes in 32 s.")
@@ -130,9 +131,9 @@ def test_of_many_cases_the_notable_are_shown_and_all_are_drawn(result_of):
     records = [world.run(), *(world.case(f"s{i}", "slower", 1.05) for i in range(3)),
                *(world.case(f"e{i}", "same", 1 + i / 1e5) for i in range(100)), world.case("f", "faster", 0.9)]
     result = result_of(records)
-    rows = rows_of(result.lines)
-    assert len(rows.shown) == MOST and len(rows.rest) == 64 and {case.verdict for case in rows.rest} == {"same"}
-    assert [case.verdict for case in rows.shown[:4]] == ["slower"] * 3 + ["faster"]
+    rows, rest = rows_of(result.lines)
+    assert len(rows) == MOST and len(rest) == 64 and {case.verdict for case in rest} == {"same"}
+    assert [case.verdict for case in rows[:4]] == ["slower"] * 3 + ["faster"]
     with style.context():
         figure = forest_figure((result.lines, 0.02, 0.9), HEADING)
     dots = [line for line in figure.axes[0].lines if line.get_marker() == "."]

@@ -16,7 +16,8 @@ WORK = """
   for (const each of document.querySelectorAll("details")) { each.open = true; }
   const framed = (t) => ["auto", "scroll"].includes(getComputedStyle(t.parentElement).overflowX);
   found.images = Array.from(document.images, (i) => [i.getAttribute("src"), i.getBoundingClientRect().width]);
-  found.unframed = Array.from(document.querySelectorAll("table")).filter((t) => !framed(t)).map((t) => t.innerText.slice(0, 40));
+  const tables = Array.from(document.querySelectorAll("table"));
+  found.unframed = tables.filter((t) => !framed(t)).map((t) => t.innerText.slice(0, 40));
   found.runs = Array.from(document.querySelectorAll("#runs tbody tr"), (r) => r.getBoundingClientRect().height);"""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -32,10 +33,12 @@ def pages(tmp_path_factory):
     again = World(ranks=2, run_name="again", run_fields={"command": ["all_reduce_perf", "--ranks", "2,4,8"]})
     files = [write(folder / "r.jsonl", records), write(folder / "s.jsonl", [again.run(), *again.sweep(["ring"], SIZES[:3]), *every_kind()])]
     assert main([*files, "-o", str(folder / "report")]) == 0
+    written = sorted((folder / "report").glob("*.html"))
     with ThreadPoolExecutor(2) as pool:
-        found = {page.name: pool.submit(browsed, page, WIDTH, WORK) for page in sorted((folder / "report").glob("*.html"))}
-        phone = {f"{page.name} on a phone": pool.submit(browsed, page, PHONE) for page in sorted((folder / "report").glob("*.html"))}
-    return folder / "report", *({name: page.result() for name, page in pages.items()} for pages in (found, phone))
+        found = pool.map(lambda page: browsed(page, WIDTH, WORK), written)
+        phone = pool.map(lambda page: browsed(page, PHONE), written)
+    names = [page.name for page in written]
+    return folder / "report", dict(zip(names, found)), {f"{name} on a phone": page for name, page in zip(names, phone)}
 
 
 def smallest_px(svg: str, width: float) -> float:

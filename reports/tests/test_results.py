@@ -150,7 +150,7 @@ def test_placements_are_not_mixed(analysis_of):
     world = World()
     rows = world.sweep(["ring"]) + [{**row, "in_place": True, "time_us": 1e9} for row in world.sweep(["ring"])]
     panel = analysis_of([world.run()] + rows)[1][0]
-    assert not panel.in_place and panel.series[0].pooled == 0 and panel.series[0].points[0].max < 1e8
+    assert not panel.in_place and panel.series[0].pooled == 0 and panel.series[0].points[0].stats.max < 1e8
     only = analysis_of([world.run()] + rows[len(SIZES):])[1][0]
     assert only.in_place and len(only.series[0].points) == len(SIZES)
 
@@ -172,7 +172,7 @@ def test_the_same_rows_of_two_runs_are_pooled_and_said(analysis_of):
     one, two = World(samples=20), World(run_name="run-2", seed=2, samples=10)
     both = analysis_of([one.run()] + one.sweep(["ring"]), [two.run()] + two.sweep(["ring"]))
     point = both[1][0].series[0].points[0]
-    assert point.samples == 30 and point.ci_low <= point.time_us <= point.ci_high
+    assert point.stats.count == 30 and point.stats.ci_low <= point.time_us <= point.stats.ci_high
     assert "had their samples put together, for ring" in notes(both)
 
 

@@ -42,7 +42,8 @@ class GateResult(Group):
 def analyse_gates(records: Records) -> tuple[GateResult, ...]:
     """A result for each run that compared two sides, even if they had no cases."""
     cases, series = (by(lines, lambda one: one.run.run) for lines in (records.verdicts, records.histories))
-    return tuple(GateResult(f"gate-{number}", tuple(worst_first(cases.get(run.run, ()))), run=run, series=tuple(series.get(run.run, ())))
+    return tuple(GateResult(f"gate-{number}", tuple(worst_first(cases.get(run.run, ()))), run=run,
+                            series=tuple(series.get(run.run, ())))
                  for number, run in enumerate((run for run in records.runs if run.gate), start=1))
 
 

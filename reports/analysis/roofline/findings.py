@@ -42,12 +42,14 @@ class Comparison:
     def sides(self) -> tuple[str, str]:
         """Names of the slow and the fast way: "cold" and "warm"; "1 thread" and "2 threads"."""
         slow, fast = self.pairs[0].slow, self.pairs[0].fast
-        return (counted(slow.threads, "thread"), counted(fast.threads, "thread")) if slow.threads != fast.threads else (slow.cache, fast.cache)
+        if slow.threads == fast.threads:
+            return slow.cache, fast.cache
+        return counted(slow.threads, "thread"), counted(fast.threads, "thread")
 
 
 def comparisons_of(roofline: Roofline) -> dict[str, list[Comparison]]:
-    """Comparisons by the difference ("caches", "threads"); empty lists where there is nothing to compare. One of cold with warm caches for
-    each number of threads and kind of timing; one of the fewest threads with the most for each state of the caches."""
+    """Comparisons by the difference: "caches" has one of cold with warm caches for each number of threads and kind of timing,
+    "threads" one of the fewest with the most for each state of the caches; empty lists where there is nothing to compare."""
     threads = {way.threads for way in roofline.ways}
     few, many = min(threads, default=0), max(threads, default=0)
     cold = {way: replace(way, cache="warm") for way in roofline.ways if way.cache == "cold"}
@@ -195,8 +197,8 @@ def _nothing_text(roofline: Roofline) -> str:
 def _finding(roofline: Roofline, way: Way) -> Finding:
     cases = roofline.timed[way]
     why = f"{bounds_text(cases.values(), roofline)} {groups_text(cases)}" if way == roofline.main else ""
-    return Finding(f"{roofline.name}, {way_text(way, roofline.device)}", reach_text(cases), why.strip(), roofline.basis, roofline.anchor,
-                   kernel_caveat(roofline, way))
+    return Finding(f"{roofline.name}, {way_text(way, roofline.device)}", reach_text(cases), why.strip(), roofline.basis,
+                   roofline.anchor, kernel_caveat(roofline, way))
 
 
 def kernel_caveat(roofline: Roofline, way: Way) -> str:

@@ -181,8 +181,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Roofline(Group):
-    """One device of one machine, one build, one basis; `lines`: all kernels, including wrong and failed ones, and those that a later run
-    repeated."""
+    """One device of one machine, one build, one basis; `lines`: all kernels, including wrong and failed ones, and those that
+    a later run repeated."""
 
     found: tuple[Ceiling, ...] = ()  # of all runs
 
@@ -263,8 +263,9 @@ def way_text(way: Way, device: str) -> str:
 def analyse_kernels(records: Records) -> tuple[Roofline, ...]:
     places = Places(records.runs)
     kernels, ceilings = by(records.kernels, _place_of), by(records.ceilings, _place_of)
-    return tuple(Roofline(f"roofline-{number}", tuple(kernels.get(key, ())), places.of(key[2], key[3]), tuple(ceilings.get(key, ())))
-                 for number, key in enumerate(sorted({**kernels, **ceilings}, key=_order), start=1))
+    keys = sorted({**kernels, **ceilings}, key=_order)
+    return tuple(Roofline(f"roofline-{number}", tuple(kernels.get(key, ())), places.of(*key[2:]), tuple(ceilings.get(key, ())))
+                 for number, key in enumerate(keys, start=1))
 
 
 def _place_of(line: Kernel | Ceiling) -> tuple[str, str, str, Build]:

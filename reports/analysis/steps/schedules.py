@@ -164,8 +164,8 @@ class WorkloadResult(Group):
 
     @property
     def findings(self) -> list[Finding]:
-        """One finding, and the difference of emulated steps from simulated ones: of measured steps if there are any, else of simulated ones;
-        of whole sequences if there are any."""
+        """One finding, and the difference of emulated steps from simulated ones: of measured steps if there are any, else
+        of simulated ones; of whole sequences if there are any."""
         main = min(self.contests, key=lambda one: (("measured", "simulated", "emulated").index(one.basis), one.slices))
         return [Finding(listed(self.workload.name, self.workload.times_text, main.name), contest_text(main), self.why,
                         "" if main.basis == "measured" else main.basis, self.anchor)]
@@ -201,8 +201,8 @@ def bubble_of(line: ScheduleLine) -> Estimate:
 def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
     """Steps whose messages take time come first: without that, schedules of many messages look better than they are."""
     found = sorted(cases_of(records.schedules).items(), key=lambda one: bool(one[0].times and not one[0].times.message))
-    return tuple(WorkloadResult(f"workload-{number}", tuple(line for case in cases for line in case.lines), cases=tuple(cases),
-                                contests=tuple(one for basis in BASES for one in _contests(workload, basis, cases)))
+    return tuple(WorkloadResult(f"workload-{number}", tuple(line for case in cases for line in case.lines), "", tuple(cases),
+                                tuple(one for basis in BASES for one in _contests(workload, basis, cases)))
                  for number, (workload, cases) in enumerate(found, start=1))
 
 
