@@ -116,5 +116,10 @@ def dotted(*parts: str) -> str:
     return "  ·  ".join(part for part in parts if part)
 
 
+def cut(text: str, most: int) -> str:
+    """The text, with at most this many characters."""
+    return text if len(text) <= most else text[:most - 1] + "…"
+
+
 def wrong_of(lines: Sequence[Any]) -> list[Any]:
     return [line for line in lines if line.status != "ok"]

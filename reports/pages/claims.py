@@ -10,8 +10,11 @@ from reports.page import Cell, Column, Drawing, drawing, Fact, Figures, Page, Se
 from reports.records import Records
 from reports.units import joined
 
-_CLASSES = {HOLDS: "holds", ONLY_IF: "only-if", NOT: "fails", UNTESTED: "untested", UNDECIDED: "untested", UNKNOWN: "untested"}
-ORDER = (HOLDS, ONLY_IF, NOT, UNDECIDED, UNTESTED, UNKNOWN)
+_VERDICTS = {  # the class on the page, words for one claim and for several
+    HOLDS: ("holds", "holds", "hold"), ONLY_IF: ("only-if", "holds only under a condition", "hold only under a condition"),
+    NOT: ("fails", "does not hold", "do not hold"),
+    UNDECIDED: ("untested", "is undecided on this machine", "are undecided on this machine"),
+    UNTESTED: ("untested", "is not testable here", "are not testable here"), UNKNOWN: ("untested", "was not run", "were not run")}
 FEWEST = 3  # fewest points of the longest curve of an answer that gets a figure
 _BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMULATED links or devices: not a time of this machine's own"}
 
@@ -19,11 +22,7 @@ _BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMUL
 def summary_text(settled: Sequence[Settled]) -> str:
     """Words such as "26 claims: 11 hold, 9 hold under conditions, ..."."""
     counts = Counter(one.verdict for one in settled)
-    words = {HOLDS: ("holds", "hold"), ONLY_IF: ("holds only under a condition", "hold only under a condition"),
-             NOT: ("does not hold", "do not hold"), UNTESTED: ("is not testable here", "are not testable here"),
-             UNDECIDED: ("is undecided on this machine", "are undecided on this machine"),
-             UNKNOWN: ("was not run", "were not run")}
-    told = [f"{counts[verdict]} {words[verdict][counts[verdict] > 1]}" for verdict in ORDER if counts[verdict]]
+    told = [f"{counts[verdict]} {words[counts[verdict] > 1]}" for verdict, (_, *words) in _VERDICTS.items() if counts[verdict]]
     return f"{len(settled)} claims of surveys: {joined(told)}."
 
 
@@ -95,4 +94,5 @@ PAGE = Page(
     records=lambda records: records, results=_settled, sections=lambda settled: [_section(one) for one in settled], figure="lines",
     facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, of_claims=True,
     template="claims.html",
-    calls={"bases": BASES, "css": _CLASSES, "cell": _cell, "found": _found, "test_text": test_text, "commands": _commands})
+    calls={"bases": BASES, "css": {verdict: css for verdict, (css, *_) in _VERDICTS.items()}, "cell": _cell, "found": _found,
+           "test_text": test_text, "commands": _commands})

@@ -1,7 +1,7 @@
 """The page of pipeline schedules, and of collectives beside the computation."""
 from typing import Any, Callable, Optional, Sequence
 
-from reports.analysis.groups import dotted, link_text
+from reports.analysis.groups import cut, dotted, link_text
 from reports.analysis.steps.overlap import (
     analyse_overlap, charts_of, exposed_ms, hidden_text, link_finding, OverlapResult, way_text)
 from reports.analysis.steps.schedules import (
@@ -92,7 +92,7 @@ _OVERLAP = (
 
 def hangs_text(line: ScheduleLine) -> str:
     """Words such as "none of 4", or "blocking: rank 0 at ..."."""
-    hanging = [f"{_channel(name)} ({_cut(text)})" for name, text in line.hangs.items() if text]
+    hanging = [f"{_channel(name)} ({cut(text, 90)})" for name, text in line.hangs.items() if text]
     if not line.hangs:
         return "not asked"
     if not hanging:
@@ -102,10 +102,6 @@ def hangs_text(line: ScheduleLine) -> str:
 
 def _channel(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _cut(text: str, most: int = 90) -> str:
-    return text if len(text) <= most else text[:most - 1] + "…"
 
 
 # ---- The words on a figure: a title, a description of the run, a badge if it was not measured. The title names the quantities,

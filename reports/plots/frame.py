@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullFormatter, NullLocator
 
+from reports.analysis.groups import cut
 from reports.page import Heading
 from reports.plots.style import ALARM, INK, MUTED, OTHERS, PAPER, Style, styles_for
 from reports.units import bytes_text, counted
@@ -211,7 +212,7 @@ def legend_below(figure: Figure, handles: Sequence[Artist], columns: int, at: tu
 
 
 def shortened(label: str) -> str:
-    return label if len(label) <= LABEL_LENGTH else label[:LABEL_LENGTH - 1] + "…"
+    return cut(label, LABEL_LENGTH)
 
 
 def bytes_axis(axes: Axes, sizes: Sequence[int], most: int = 9) -> None:
@@ -262,15 +263,15 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
         axes.text(1.06, place, shortened(end.label), transform=axes.transAxes, va="center", size=8.8, color=INK)
 
 
-def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [low, high]: an
-    isotonic regression of what is left of each after the gaps before it (Barlow et al. 1972, its max-min formula)."""
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [0, 1]: an isotonic
+    regression of what is left of each after the gaps before it (Barlow et al. 1972, its max-min formula)."""
     number, order = len(places), np.argsort(places, kind="stable")
-    gaps = min(gap, (high - low) / max(number - 1, 1)) * np.arange(number)
+    gaps = min(gap, 1 / max(number - 1, 1)) * np.arange(number)
     rest = np.asarray(places)[order] - gaps
     level = [max(min(rest[j:k].mean() for k in range(i + 1, number + 1)) for j in range(i + 1)) for i in range(number)]
     moved = np.empty(number)
-    moved[order] = np.clip(level, low, high - gaps[-1:].sum()) + gaps
+    moved[order] = np.clip(level, 0, 1 - gaps[-1:].sum()) + gaps
     return moved.tolist()
 
 

@@ -34,8 +34,7 @@ def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
         axes.set_xlabel("arithmetic intensity (FLOP/byte)" if i + columns >= len(ways) else "")
     cases = [case for timed in roofline.timed.values() for case, kernel in timed.items() if kernel.flops]
     present = {group_of(case.kernel) for case in cases}
-    dtypes = sorted({case.dtype for case in cases}, key=lambda name: (name != "f32", name))
-    legend(figure, {name: style for name, style in GROUPS.items() if name in present}, dtypes, 0.0, 5)
+    legend(figure, {name: style for name, style in GROUPS.items() if name in present}, {case.dtype for case in cases}, 5)
     return figure
 
 

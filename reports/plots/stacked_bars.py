@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from reports.analysis.groups import link_text
+from reports.analysis.groups import cut, link_text
 from reports.analysis.steps.layouts import KINDS, LayoutResult
 from reports.analysis.steps.overlap import exposed_ms, hidden_text, OverlapResult, way_text
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
@@ -172,7 +172,7 @@ def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
     shares = {id(one): 1 if result.alike else one.ranks / one.global_batch for one in layouts}
     longest = max(one.step_ms * shares[id(one)] for one in layouts)
     unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
-    rows = [BarRow(_cut(result.name_of(one)), {part: ms * shares[id(one)] for part, ms in one.parts_ms.items()},
+    rows = [BarRow(cut(result.name_of(one), NAME), {part: ms * shares[id(one)] for part, ms in one.parts_ms.items()},
                    f"{time_text(1e3 * one.step_ms)}, MFU {share_text(one.mfu)}{_misfit(one)}", alarm=not one.fits) for one in layouts]
     what = "time of a step" if result.alike else "time of all devices for a sequence"
     return step_bars(rows, f"{what} ({unit})", heading, scale)
@@ -183,7 +183,7 @@ def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
     layouts = result.lines[:MOST_BARS]
     capacity, most = layouts[0].capacity_bytes, max(one.memory_bytes["total"] for one in layouts)
     end = max(min(most, 1.8 * capacity), 1.05 * capacity)
-    rows = [BarRow(_cut(result.name_of(one)), one.memory_bytes,
+    rows = [BarRow(cut(result.name_of(one), NAME), one.memory_bytes,
                    ("\N{BLACK RIGHT-POINTING TRIANGLE} " if one.memory_bytes["total"] > end else "") +
                    f"{short(one.memory_bytes['total'] / GIB)} GiB{_misfit(one)}", alarm=not one.fits) for one in layouts]
     return stacked_figure(rows, Scale("memory of the device that needs most (GiB)", 1 / GIB, kind_colours(rows),
@@ -192,10 +192,6 @@ def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
 
 def _misfit(one: Simulation) -> str:
     return "" if one.fits else ": does not fit"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= NAME else text[:NAME - 1] + "…"
 
 
 # ---- Collectives beside the computation: a bar per case, of computing and exposed communication, up to the sum of both

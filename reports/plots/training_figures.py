@@ -13,7 +13,7 @@ from reports.analysis.training.runs import (
     behind_ms, by_bytes, differences, KINDS, line_name, loss_by_bytes, off, run_name, ScalingResult, signed, slowed, TrainingResult, way,
     way_name)
 from reports.plots import style
-from reports.plots.frame import axes_within, Heading, legend_below, marked, new_figure, ticks_at
+from reports.plots.frame import axes_within, few_ticks, Heading, legend_below, marked, new_figure
 from reports.plots.stacked_bars import BarRow, Scale, stacked_figure, step_bars
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
@@ -141,7 +141,6 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     legend_inches = LEGEND * -(-(len(curves) + 2) // 2)
     figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
     axes = axes_within(figure, top, 1.2, 0.2, 0.6 + legend_inches)
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for number, curve in enumerate(curves):
         _draw(axes, curve, numbered(number))
@@ -178,11 +177,8 @@ def _ideal(axes: Axes, curves: Sequence[Curve]) -> None:
 
 def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
     lines = (*result.run, *result.beyond)
-    ranks = sorted({1, *(one.ranks for one in lines)})
-    axes.set_xlim(0.87, ranks[-1] * 1.15)
-    ticks_at(axes, ranks, [f"{n:,}" for n in ranks])
+    few_ticks(axes, {1, *(one.ranks for one in lines)}, "ranks (number)", lambda n: f"{n:,}", 1.15)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("ranks (number)")
     shared = [one.ranks for one in lines if one.oversubscribed]
     if shared:
         axes.axvspan(min(shared) / 1.08, max(shared) * 1.08, color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
