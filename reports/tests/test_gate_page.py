@@ -1,12 +1,13 @@
 """Tests the gate's page: its sentences, plots that equal the records, and protection against misleading names and scales."""
 import base64
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from reports.analysis.gate.results import analyse_gates
-from reports.analysis.gate.words import CaseSummary, change_text, headline, interval_text, value_text, worst_first
+from reports.analysis.gate.words import change_text, headline, interval_text, value_text, worst_first
 from reports.__main__ import main
 from reports.html.write import gate_file
 from reports.load import load
@@ -38,7 +39,7 @@ def result_of(tmp_path):
 
 def summary(verdict, ratio=1.0, channel="time", case="a"):
     bounds = (None, None) if channel == "exact" else (0.9 * ratio, 1.1 * ratio)
-    return CaseSummary(case, channel, verdict, ratio, *bounds)
+    return SimpleNamespace(case=case, channel=channel, verdict=verdict, ratio=ratio, low=bounds[0], high=bounds[1])
 
 
 def test_cases_are_worst_first(result_of):
@@ -65,7 +66,7 @@ def test_cases_are_worst_first(result_of):
     ([summary("new", None, "exact"), summary("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),
     ([summary("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
     ([summary("slower", 1.00001, "exact"), summary("same")], "1 of 2 cases costs more: a by +0.001 %."),
-    ([CaseSummary("a", "exact", "slower", None, None, None), summary("same")], "1 of 2 cases costs more: a."),
+    ([summary("slower", None, "exact"), summary("same")], "1 of 2 cases costs more: a."),
 ])
 def test_headline(cases, text):
     assert headline(cases, 0.02) == text

@@ -4,8 +4,7 @@ Pure functions of plain text and numbers. The imports are few, as the gate impor
 """
 import math
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Optional, Sequence, TypeVar
+from typing import Iterable, Optional, Protocol, Sequence, TypeVar
 
 from reports.units import counted, short
 
@@ -14,12 +13,10 @@ OPEN = ("undecided", "gone")  # no pass: a case that is gone may have another na
 COUNTED = ("exact", "instructions")  # channels whose values are counts: shown whole
 MANY_TIMES = 11  # from here on a ratio is written as such: +1,000 % is hard to read
 NONE = "–"
-Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class CaseSummary:
-    """A case of a run that is not recorded, with the values that sentences need."""
+class Case(Protocol):
+    """A case, with the values that sentences need: the gate's own results and those of records have them."""
 
     case: str
     channel: str
@@ -29,15 +26,12 @@ class CaseSummary:
     high: Optional[float]
 
 
-Case = Any  # a CaseSummary, or a record that has its fields
+AnyCase = TypeVar("AnyCase", bound=Case)
 
 
-def worst_first(items: Iterable[Item], summary_of: Callable[[Item], Case] = lambda item: item) -> list[Item]:
-    """The items sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
-    def key(item: Item) -> tuple[int, float]:
-        one = summary_of(item)
-        return WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)
-    return sorted(items, key=key)
+def worst_first(cases: Iterable[AnyCase]) -> list[AnyCase]:
+    """The cases sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
+    return sorted(cases, key=lambda one: (WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)))
 
 
 def change_text(ratio: Optional[float], channel: str = "time") -> str:
