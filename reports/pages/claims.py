@@ -94,5 +94,5 @@ PAGE = Page(
     records=lambda records: records, results=_settled, sections=lambda settled: [_section(one) for one in settled], figure="lines",
     facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, of_claims=True,
     template="claims.html",
-    calls={"bases": BASES, "css": {verdict: css for verdict, (css, *_) in _VERDICTS.items()}, "cell": _cell, "found": _found,
+    calls={"bases": BASES, "classes": {verdict: css for verdict, (css, *_) in _VERDICTS.items()}, "cell": _cell, "found": _found,
            "test_text": test_text, "commands": _commands})
