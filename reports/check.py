@@ -133,11 +133,10 @@ def _empty_runs(records: Records) -> Iterable[Note]:
 # ---- Warnings about the rows of collectives
 
 def notes_on_collectives(records: Records, results: Iterable[PanelResult]) -> list[Note]:
-    """Warnings, worst first."""
     found = [*_bad(records.rows, "row", "row", _of_algorithms), *notes_on_runs(records), *_unverified(records), *_zero_sizes(records)]
     for result in results:
         found += _holes(result) + _pooled(result)
-    return worst_first(found)
+    return found
 
 
 def _bad(lines: Iterable, timed: str, noun: str, names: Callable[[list], str]) -> list[Note]:
@@ -201,13 +200,8 @@ LATE = 0.02  # share of the shortest task: a later wake-up affects the makespan
 
 
 def notes_on_schedules(records: Records) -> list[Note]:
-    """Warnings, worst first."""
     lines = records.schedules
-    return worst_first([*notes_on_runs(records), *_hidden(lines), *_late(lines), *_without_timeline(lines)])
-
-
-def notes_on_simulations(records: Records) -> list[Note]:
-    return worst_first(notes_on_runs(records))
+    return [*notes_on_runs(records), *_hidden(lines), *_late(lines), *_without_timeline(lines)]
 
 
 def _hidden(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
@@ -243,13 +237,12 @@ DRIFT = 1.10  # largest ratio of ceilings of several runs without a warning
 
 
 def notes_on_kernels(records: Records, results: Iterable[Roofline]) -> list[Note]:
-    """Warnings, worst first."""
     found = [*_bad(records.kernels, "timed kernel", "kernel", _names), *notes_on_runs(records), *_not_run(records.kernels),
              *_unchecked(records.kernels), *_threads(records.kernels), *_inconsistent(records.kernels)]
     for result in results:
         for check in (_without_ceiling, _above, _one_sided, _kernel_holes, _repeated, _drift, _without_flops):
             found += [Note(note.level, f"{result.name}: {note.text}") for note in check(result)]
-    return worst_first(found)
+    return found
 
 
 def _names(kernels: Iterable[Kernel], most: int = 6) -> str:

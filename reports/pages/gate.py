@@ -138,4 +138,4 @@ def _section(result: GateResult) -> Section:
 PAGE = Page(
     14, "gate", "Gate", "Did the change make anything slower?", "Did the change make anything slower?",
     records=lambda records: records.only("verdicts", "histories"), results=analyse_gates, sections=each(_section), figure="times",
-    facts=_facts, notes=lambda records, results: list(_notes(results)), bad_heading="")
+    facts=_facts, notes=lambda records, results: list(_notes(results)))

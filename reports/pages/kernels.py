@@ -8,7 +8,7 @@ from reports.analysis.roofline.rooflines import (
     analyse_kernels, binding_name, case_of, ceilings_text, LEVELS, plotted, Roofline, UNITS, way_of, way_text)
 from reports.check import notes_on_kernels
 from reports.page import (
-    bad_lines, BadLine, basis_badge, Block, Cell, Column, Drawing, drawing, each, Fact, Figures, NONE, number, numbers, Page,
+    bad_lines, BadLine, basis_badge, Block, Cell, Column, Drawing, drawing, each, Fact, Figures, numbers, Page,
     Section, Sentences, SmallTables, Table, table, Tables, Title, words)
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, short, unbroken
@@ -73,16 +73,12 @@ def arithmetic_table(roofline: Roofline) -> Table:
                         ("fma", "gemm"), [_value(dtype, dtype, f"arithmetic in {dtype}") for dtype in dtypes], dtypes)
 
 
-def _of_stats(name: str) -> Column:
-    return Column(name, "median of the samples" if name == "median" else "",
-                  lambda one: number(getattr(one.stats, name)) if one.stats else NONE)
-
-
 _CEILINGS = (
     numbers("threads", lambda one: one.threads), words("ceiling", lambda one: one.name),
     words("level or dtype", lambda one: LEVELS.get(one.level or "", one.level) or one.dtype or "–"),
     Column("value", "best sample", lambda one: Cell(short(one.value, 4), one.value)), words("unit", lambda one: UNITS[one.unit]),
-    *map(_of_stats, ("median", "p5", "p95")), numbers("samples", lambda one: one.stats and one.stats.count),
+    numbers("median", lambda one: one.stats and one.stats.median, "median of the samples"),
+    numbers("p5", lambda one: one.stats and one.stats.p5), numbers("p95", lambda one: one.stats and one.stats.p95), numbers("samples", lambda one: one.stats and one.stats.count),
 )
 
 

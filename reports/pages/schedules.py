@@ -229,4 +229,4 @@ PAGE = Page(
     "Which order of forward and backward wastes least time, and what memory it takes.",
     records=lambda records: records.select(schedules=tuple(line for line in records.schedules if not line.has_buckets)),
     results=lambda records: (*analyse_schedules(records), *analyse_overlap(records)), sections=_sections, figure="tradeoff", facts=_facts,
-    notes=lambda records, results: notes_on_schedules(records), bad_heading="Failed steps")
+    notes=lambda records, results: notes_on_schedules(records))

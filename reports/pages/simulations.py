@@ -4,7 +4,6 @@ from typing import Any, Sequence
 from reports.analysis.groups import dotted
 from reports.analysis.steps.layouts import analyse_layouts, COMPUTING, KINDS, LayoutResult, layouts_text, parts_text
 from reports.analysis.steps.overlap import charts_of
-from reports.check import notes_on_simulations
 from reports.page import Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
 from reports.pages.schedules import step_badge
 from reports.records import Records, Simulation
@@ -96,5 +95,4 @@ def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
 PAGE = Page(
     10, "simulations", "Simulated steps", "What would a step take on a cluster, in which layout?",
     "What a training step would take on a machine, in which layout, and whether it fits. All of it is simulated.",
-    records=lambda records: records.only("simulations"), results=analyse_layouts, sections=each(_section), figure="parts", facts=_facts,
-    notes=lambda records, results: notes_on_simulations(records), bad_heading="Failed simulations")
+    records=lambda records: records.only("simulations"), results=analyse_layouts, sections=each(_section), figure="parts", facts=_facts)

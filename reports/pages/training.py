@@ -171,5 +171,4 @@ def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
 PAGE = Page(
     12, "training", "Training", "Does it learn, how fast, and where does the time of a step go?",
     "Does it learn, how fast, where does the time of a step go, and what fills the memory?",
-    records=lambda records: records.only("trainings"), results=analyse_training, sections=each(_section), figure="parts", facts=_facts,
-    bad_heading="Failed runs")
+    records=lambda records: records.only("trainings"), results=analyse_training, sections=each(_section), figure="parts", facts=_facts)
