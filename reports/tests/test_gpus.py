@@ -91,9 +91,10 @@ def training(name, ranks=1, text=layout(), tokens_per_s=402e3, batch=64):
     steps = [{**step, "ms": ms, "tokens_per_s": tokens_per_s} for step in world.training(30)["steps"]]
     energy = {"source": "nvml", "devices": 1, "steps": 29, "seconds": 29 * ms / 1e3, "joules_per_step": 0.61 * ms,
               "watts": 610.0, "tokens_per_joule": tokens / (0.61 * ms)}
-    return [world.run(), world.training(
-        steps=steps, layout=text, dtype="bf16", ranks=ranks, tokens_per_step=tokens, energy=energy,
-        memory_bytes={"weights": 2 * GIB, "activations": 0.55 * batch * GIB, "total": (2 + 0.55 * batch) * GIB})]
+    record = world.training(
+        layout=text, dtype="bf16", ranks=ranks, tokens_per_step=tokens, energy=energy,
+        memory_bytes={"weights": 2 * GIB, "activations": 0.55 * batch * GIB, "total": (2 + 0.55 * batch) * GIB})
+    return [world.run(), {**record, "steps": steps}]
 
 
 @pytest.fixture(scope="module")
