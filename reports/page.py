@@ -262,7 +262,7 @@ class Page:
     bad: Callable[[Records], Sequence[BadLine]] = lambda records: ()
     bad_heading: str = "Wrong rows"
     template: str = "page.html"
-    calls: Mapping[str, Any] = field(default_factory=dict)  # what a template of its own refers to
+    calls: Mapping[str, Any] = field(default_factory=dict)  # names that a template of its own refers to
     of_claims: bool = False  # shows records that the claims' suite made, which are on no other page
 
 

@@ -19,7 +19,7 @@ class Point:
     """A series at one size."""
 
     bytes: int
-    stats: Stats  # of times in µs, the slowest rank's; their count is 0 if no samples were recorded: all are the mean
+    stats: Stats  # times in µs, the slowest rank's; a count of 0: no samples were recorded, and all are the mean
     bus_bytes: float  # busbw times time, from which busbw at other times is computed
     plan: Optional[PlanCounts]
     is_exact: bool = False  # simulated, or a single mean that another tool printed, which is taken as it is
@@ -187,7 +187,7 @@ def point_of(rows: list[Row]) -> Point:
 
 
 def _stats_of(known: Optional[Stats], samples: list[float], rows: list[Row]) -> Stats:
-    """What a record says, with the interval of its samples as estimate.py computes it."""
+    """The record's statistics, with the interval of its samples as estimate.py computes it."""
     if not samples:
         mean = float(np.mean([row.time_us for row in rows])) if known is None else known.median
         return known or Stats(0, mean, mean, mean, mean, mean, mean, mean, None, None)

@@ -172,7 +172,7 @@ class Duel:
 
 @dataclass(frozen=True)
 class PanelResult(Panel):
-    fits: Fits = field(default_factory=dict, repr=False)  # of all panels
+    fits: Fits = field(default_factory=dict, repr=False)  # by place and way of running, of all panels
 
     @property
     def name(self) -> str:

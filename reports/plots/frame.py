@@ -160,7 +160,7 @@ def axes_grid(figure: Figure, top: float, number: int, columns: int, margins: tu
     width, height = figure.get_size_inches()
     (left, right, bottom), (beside, above, below) = margins, gaps
     wide = (width - left - right - beside * (columns - 1)) / columns
-    high = (top * height - bottom) / -(-number // columns)  # of a row with its gaps
+    high = (top * height - bottom) / -(-number // columns)  # a row with its gaps
     return [figure.add_axes([(left + column * (wide + beside)) / width, top - (high * (row + 1) - below) / height,
                              wide / width, (high - above - below) / height])
             for row, column in (divmod(i, columns) for i in range(number))]

@@ -34,7 +34,7 @@ def chromium(*arguments):
 
 
 def browsed(page, width, work=""):
-    """What a browser finds on a page: problems of its script, broken figures, pixels beyond the window; and what `work` puts
+    """Finds in a browser, on a page: problems of its script, broken figures, pixels beyond the window; and what `work` puts
     into `found`."""
     copy = page.with_name(f"probed-{width}-{page.name}")
     text = page.read_text(encoding="utf-8").replace("<head>", "<head>" + _CATCH)

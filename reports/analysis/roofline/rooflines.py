@@ -184,7 +184,7 @@ class Roofline(Group):
     """One device of one machine, one build, one basis; `lines`: all kernels, including wrong and failed ones, and those that
     a later run repeated."""
 
-    found: tuple[Ceiling, ...] = ()  # of all runs
+    found: tuple[Ceiling, ...] = ()  # ceilings of all runs
 
     @property
     def first(self) -> Kernel | Ceiling:
