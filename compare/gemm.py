@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 from statistics import geometric_mean
 
-from compare.kernels import cold_bytes, read_records
+from compare import kernels
 from compare.rows import peer_rows, print_table
 from compare.runner import BOUND_THREADS, ROOT, fail, flag, output_of
 
@@ -64,16 +64,15 @@ def instruction_set() -> str:
     return "AVX-512" if "avx512dq" in flags else "AVX2" if "avx2" in flags else "baseline"
 
 
-def own_times(build: Path, out: Path, which: str, options: argparse.Namespace) -> dict[str, float]:
-    records = out / "own.jsonl"
-    output_of([str(build / "bin/kernels_bench"), f"--benchmark_filter=^gemm_(fwd|dgrad|wgrad)/{which}", "--threads", str(options.threads),
-            "--cache", options.cache, "--check", "0", "--ceilings", "0", "--gemm", "packed", "--benchmark_min_time=0.05", "--json", str(records)])
-    return {case.name: case.min_us for case in read_records(records)}
+def own_times(which: str, options: argparse.Namespace) -> dict[str, float]:
+    records = options.out / "own.jsonl"
+    output_of(kernels.bench_command(options, f"^gemm_(fwd|dgrad|wgrad)/{which}", options.cache, records, "--gemm", "packed", seconds=0.05))
+    return {case.name: case.min_us for case in kernels.read_records(records)}
 
 
 def peer_times(peer: Path, names: list[str], options: argparse.Namespace) -> dict[str, float]:
     rows = options.out / "onednn.csv"
-    rows.write_text(output_of([peer, cold_bytes(options.cache), "100", *names], OMP_NUM_THREADS=str(options.threads), **BOUND_THREADS),
+    rows.write_text(output_of([peer, kernels.cold_bytes(options.cache), "100", *names], OMP_NUM_THREADS=str(options.threads), **BOUND_THREADS),
                     encoding="utf-8")
     return {row.case: row.min_us for row in peer_rows(rows)}
 
@@ -105,14 +104,14 @@ def add(times: Times, round_: dict[str, float]) -> None:
         times.setdefault(name, []).append(us)
 
 
-def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) -> tuple[dict[str, Times], dict[str, Times]]:
+def measured(peer: Path, options: argparse.Namespace) -> tuple[dict[str, Times], dict[str, Times]]:
     """Our times and oneDNN's, by dtype, of rounds in which both alternate."""
     own: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
     library: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
     for round_ in range(options.rounds):
         for dtype in options.dtypes:
             for group in GROUPS:
-                times = own_times(build, out, f"{dtype}/{group}", options)
+                times = own_times(f"{dtype}/{group}", options)
                 add(own[dtype], times)
                 add(library[dtype], peer_times(peer, list(times), options))
         print(f"round {round_ + 1} of {options.rounds}", file=sys.stderr)
@@ -130,7 +129,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     prefix = (options.onednn or onednn_of_pip(ROOT / "build/onednn3")).resolve()
-    own, library = measured(options.build, built_peer(prefix, options.out), options.out, options)
+    own, library = measured(built_peer(prefix, options.out), options)
     print(f"oneDNN {version_of(prefix)}, {options.threads} threads, {options.cache} operands, {options.rounds} rounds")
     for dtype, times in own.items():
         print(f"packed ({instruction_set()}), {dtype}: {verdict(times, library[dtype])}")
