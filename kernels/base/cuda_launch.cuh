@@ -27,7 +27,7 @@ inline LaunchShape shape_of(const RowLayout& layout) {
           .cluster = layout.cluster};
 }
 
-// The launch of a kernel in which each warp processes a row after the other.
+// The launch of a kernel whose warps take rows one at a time.
 inline LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
   return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }

@@ -1,4 +1,4 @@
-// What a router chooses in a model that has diverged, on every device.
+// Choices of a router in a model that has diverged, for tests on every device.
 #pragma once
 
 #include <algorithm>
