@@ -98,7 +98,8 @@ std::string heading_text(const TpLinearFlags& flags) {
       "# sent: bytes counted in the plans that ran, mean of ranks, forward and backward; formula: minimum\n"
       "#   (docs/metrics.md); #wrong: elements that differ from one rank's by more than rounding; #unlike: elements "
       "whose\n"
-      "#   bits differ from one tile, serial; both over all rounds; memory: most that a rank holds for the layer: weights, "
+      "#   bits differ from one tile, serial; both over all rounds; memory: most that a rank holds for the layer: "
+      "weights, "
       "activations,\n"
       "#   gradients, buffers of exchanges. Times are medians of the slowest rank's; each round runs all ways\n";
   if (!flags.grids.empty()) {
