@@ -6,6 +6,7 @@ samples. Otherwise they are level, or, where their samples do not even exclude a
 
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 from math import exp, inf, log
 from typing import Optional, Sequence
 
@@ -71,13 +72,8 @@ def _largest(spreads: Sequence[float]) -> float:
 
 
 def spans_of(sizes: Sequence[int], answers: Sequence[object]) -> tuple[Span, ...]:
-    spans: list[Span] = []
-    for size, answer in zip(sizes, answers):
-        if spans and spans[-1].answer == answer:
-            spans[-1] = Span(answer, spans[-1].first, size)
-        else:
-            spans.append(Span(answer, size, size))
-    return tuple(spans)
+    runs = groupby(zip(sizes, answers), key=lambda one: one[1])
+    return tuple(Span(answer, found[0][0], found[-1][0]) for answer, (*found,) in runs)
 
 
 def best_point(series: Sequence[Series], size: int) -> Point:
@@ -128,15 +124,13 @@ def _close(ratio: float) -> bool:
 
 def _crossing(sizes: Sequence[int], ratios: Sequence[float], verdicts: Sequence[Verdict]) -> Optional[float]:
     """Straight lines between the tested sizes in log-log; None unless the ratio passes 1 exactly once and both sides are decided."""
-    found = []
-    for i in range(len(sizes) - 1):
-        here, there = log(ratios[i]), log(ratios[i + 1])
-        if here * there < 0:
-            part = here / (here - there)
-            found.append(exp(log(sizes[i]) + part * (log(sizes[i + 1]) - log(sizes[i]))))
     sides = [span.answer for span in spans_of(sizes, [one for one in verdicts if one is not Verdict.LEVEL])]
-    decided = len(sides) == 2 and Verdict.UNDECIDED not in sides
-    return found[0] if len(found) == 1 and decided else None
+    crossed = [i for i, (here, there) in enumerate(zip(ratios, ratios[1:])) if log(here) * log(there) < 0]
+    if len(crossed) != 1 or len(sides) != 2 or Verdict.UNDECIDED in sides:
+        return None
+    i, = crossed
+    part = log(ratios[i]) / (log(ratios[i]) - log(ratios[i + 1]))
+    return exp(log(sizes[i]) + part * (log(sizes[i + 1]) - log(sizes[i])))
 
 
 def _level_with_best(series: Sequence[Series], size: int) -> set[str]:

@@ -189,8 +189,7 @@ def point_of(rows: list[Row]) -> Point:
 def _stats_of(known: Optional[Stats], samples: list[float], rows: list[Row]) -> Stats:
     """The record's statistics, with the interval of its samples as estimate.py computes it."""
     if not samples:
-        mean = float(np.mean([row.time_us for row in rows])) if known is None else known.median
-        return known or Stats(0, mean, mean, mean, mean, mean, mean, mean, None, None)
+        return known or Stats(0, *[float(np.mean([row.time_us for row in rows]))] * 7, None, None)
     interval = median_of(samples)
     if known:
         interval *= known.median / max(interval.value, 1e-9)

@@ -138,15 +138,6 @@ def _wrapped(subtitle: str, columns: int) -> list[str]:
     return lines
 
 
-def line_axes(heading: Heading, labels: Sequence[str]) -> tuple[Figure, Axes]:
-    """One pair of axes with room for the labels at its right."""
-    figure, top = new_figure(heading)
-    longest = max((len(shortened(label)) for label in labels), default=0)
-    right = 1 - min(0.05 + 0.0105 * longest, 0.33)
-    axes = figure.add_axes([0.115, 0.115, right - 0.115, top - 0.115])
-    return figure, axes
-
-
 def axes_within(figure: Figure, top: float, left: float, right: float, bottom: float, above: float = 0.1) -> Axes:
     """Axes with these inches at their sides, `above` below the figure's heading, which ends at `top`."""
     width, height = figure.get_size_inches()
@@ -238,31 +229,6 @@ def value_axis(axes: Axes, low: float, high: float, text: Callable[[float], str]
     log_axis(axes.yaxis, low / 1.15, high * 1.15, text)
 
 
-@dataclass(frozen=True)
-class End:
-    """The last point of a line, which gets a label."""
-
-    label: str
-    x: float
-    y: float
-    style: Style
-
-
-def label_ends(axes: Axes, ends: Sequence[End]) -> None:
-    """Writes names at the right edge, moved apart where lines end close together; a thin leader joins name and line."""
-    if not ends:
-        return
-    to_axes = axes.transAxes.inverted()
-    heights = [to_axes.transform(axes.transData.transform((end.x, end.y)))[1] for end in ends]
-    gap = 0.16 / (axes.get_position().height * axes.figure.get_figheight())
-    for end, here, place in zip(ends, heights, spread(heights, gap)):
-        colour = end.style.colour
-        axes.plot([1.012, 1.03], [here, place], transform=axes.transAxes, color=colour, linewidth=0.7, clip_on=False)
-        axes.plot([1.043], [place], marker=end.style.marker, markersize=5, transform=axes.transAxes, color=colour,
-                  clip_on=False)
-        axes.text(1.06, place, shortened(end.label), transform=axes.transAxes, va="center", size=8.8, color=INK)
-
-
 def spread(places: Sequence[float], gap: float) -> list[float]:
     """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [0, 1]: an isotonic
     regression of what is left of each after the gaps before it (Barlow et al. 1972, its max-min formula)."""
@@ -295,15 +261,29 @@ def curves_figure(heading: Heading, curves: Sequence[Curve], scale: Callable[[Ax
                   grey: str = "", ends: bool = True) -> tuple[Figure, Axes, Mapping[str, Style]]:
     """Curves with their names at their ends, on axes that `scale` prepares. Those that are not in `shown` are `grey`: "other schedule"."""
     styles = styles_for([curve.name for curve in curves]) if shown is None else shown
-    figure, axes = line_axes(heading, list(styles) if ends else [])
+    longest = max((len(shortened(name)) for name in styles), default=0) if ends else 0
+    figure, top = new_figure(heading)
+    axes = figure.add_axes([0.115, 0.115, 1 - min(0.05 + 0.0105 * longest, 0.33) - 0.115, top - 0.115])
     scale(axes)
     for curve in curves:
         draw_line(axes, curve.x, curve.y, styles.get(curve.name))
     named = [curve for curve in curves if curve.name in styles] if ends else []
-    label_ends(axes, [End(curve.name, curve.x[-1], curve.y[-1], styles[curve.name]) for curve in named])
+    _label_ends(axes, named, styles)
     if grey and len(named) < len(curves):
         figure.text(0.985, 0.015, f"grey: {counted(len(curves) - len(named), grey)}", size=8, color=MUTED, ha="right", va="bottom")
     return figure, axes, styles
+
+
+def _label_ends(axes: Axes, curves: Sequence[Curve], styles: Mapping[str, Style]) -> None:
+    """Writes names at the right edge, moved apart where lines end close together; a thin leader joins name and line."""
+    to_axes = axes.transAxes.inverted()
+    heights = [to_axes.transform(axes.transData.transform((curve.x[-1], curve.y[-1])))[1] for curve in curves]
+    gap = 0.16 / (axes.get_position().height * axes.figure.get_figheight())
+    for curve, here, place in zip(curves, heights, spread(heights, gap)):
+        look = styles[curve.name]
+        axes.plot([1.012, 1.03], [here, place], transform=axes.transAxes, color=look.colour, linewidth=0.7, clip_on=False)
+        axes.plot([1.043], [place], **marked(look, 5), transform=axes.transAxes, clip_on=False)
+        axes.text(1.06, place, shortened(curve.name), transform=axes.transAxes, va="center", size=8.8)
 
 
 def few_ticks(axes: Axes, values: Iterable[float], label: str, text: Callable[[float], str], room: float = 1.2, most: float = math.inf) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -84,14 +85,13 @@ def _handles(scale: Scale) -> list[Artist]:
 
 
 def _stack(axes: Axes, rows: Sequence[BarRow], places: Sequence[float], scale: Scale) -> None:
-    up, down = [0.0] * len(rows), [0.0] * len(rows)
+    up, down = np.zeros(len(rows)), np.zeros(len(rows))
     for part, _, colour in scale.colours:
-        values = [scale.factor * row.parts.get(part, 0.0) for row in rows]
-        starts = [up[i] if value >= 0 else down[i] for i, value in enumerate(values)]
-        axes.barh(places, values, left=starts, height=0.76, color=colour, zorder=2,
+        values = np.array([scale.factor * row.parts.get(part, 0.0) for row in rows])
+        axes.barh(places, values, left=np.where(values >= 0, up, down), height=0.76, color=colour, zorder=2,
                   edgecolor=MUTED if colour == PAPER else PAPER, linewidth=0.5)
-        up = [at + max(value, 0) for at, value in zip(up, values)]
-        down = [at + min(value, 0) for at, value in zip(down, values)]
+        up += np.maximum(values, 0)
+        down += np.minimum(values, 0)
     low, high = min(down), scale.factor * scale.end if scale.end else max(up)
     room = 0.02 * (high - low or 1)
     axes.set_xlim(low - room if low < 0 else 0, high + room)
