@@ -35,6 +35,9 @@ constexpr bool is_whole(Mode mode) {
 
 enum class Direction : std::uint8_t { forward, backward };
 inline constexpr std::array kDirections{Direction::forward, Direction::backward};
+constexpr const char* name_of(Direction direction) {
+  return direction == Direction::forward ? "forward" : "backward";
+}
 
 // A rank's collectives among the members of a channel. All ranks must make them in the same order and run them in the
 // same order, in one thread at a time. Equal operations share one collective.
