@@ -36,8 +36,8 @@ def transfers(layer: str, sequence_parallel: bool) -> int:
 
 @pytest.mark.parametrize(("dtype", "size"), [("f32", 4), ("bf16", 2)])
 def test_every_layer_is_right_and_sends_by_formula(programs: Programs, dtype: str, size: int) -> None:
-    rows = rows_run(programs, "--tp", "2,4", "--dtype", dtype, "--tiles", "1,2", "--vocabulary", "61")
-    assert len(rows) == 2 * (5 * 2 * 2 + 1)  # ranks x (layers x sequence parallel x tiles + cross-entropy)
+    rows = rows_run(programs, "--tp", "2,4", "--dtype", dtype, "--tiles", "1,2,4", "--vocabulary", "61")
+    assert len(rows) == 2 * (5 * 2 * 3 + 1)  # ranks x (layers x sequence parallel x tiles + cross-entropy)
     for row in rows:
         t = int(row[TP])
         assert row[WRONG] == "0", row

@@ -85,9 +85,6 @@ struct Task {
 // Tasks in a valid sequential order; kernels always run in this order, as do exchanges.
 class Pass {
  public:
-  int add(TaskKind kind, std::function<void()> run, int after = kNothing) {
-    return add(kind == TaskKind::exchange, static_cast<std::size_t>(kind), std::move(run), after);
-  }
   int add(bool is_exchange, std::size_t share, std::function<void()> run, int after) {
     tasks_.push_back({is_exchange, share, after, std::move(run)});
     return static_cast<int>(tasks_.size()) - 1;

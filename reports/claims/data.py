@@ -1,6 +1,6 @@
 """bench/suite/claims.json and claims.suite as objects. Strict: the first mistake ends the reading with one line."""
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -78,10 +78,10 @@ class Claim:
     name: str
     claim: str
     source: str
-    published: str  # empty: no value
+    published: str = ""  # empty: no value
     evidence: tuple[Evidence, ...] = ()
     not_testable: str = ""  # why
-    remarks: str = field(default="")
+    remarks: str = ""
 
 
 Commands = Mapping[str, tuple[str, ...]]  # by the name of the suite's line
@@ -153,8 +153,7 @@ def _place(data: Any, steps: list[Union[str, int]]) -> str:
 
 
 def _claim(data: Mapping[str, Any]) -> Claim:
-    return Claim(data["name"], data["claim"], data["source"], data.get("published", ""),
-                 tuple(_evidence(one) for one in data.get("evidence", ())), data.get("not_testable", ""), data.get("remarks", ""))
+    return Claim(**{**data, "evidence": tuple(_evidence(one) for one in data.get("evidence", ()))})
 
 
 def _evidence(data: Mapping[str, Any]) -> Evidence:
