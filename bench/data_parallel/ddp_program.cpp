@@ -164,10 +164,11 @@ std::string best_text(const std::vector<TrainOptions>& rows, const std::vector<D
            core::undecided_text(widest, result.communication_ms()) +
            " of it; more --steps or fewer ranks would decide it\n";
   }
-  return place +
-         fmt::format("{} expose the least communication: {:.2f} of {:.2f} ms, {} % hidden; the step takes {:.2f} ms\n",
-                     names, result.exposed().value, result.communication_ms(), program::share_text(result.hidden()),
-                     result.step_ms());
+  const core::Estimate hidden = result.hidden();
+  return place + fmt::format("{} expose the least communication: {:.2f} of {:.2f} ms{}; the step takes {:.2f} ms\n",
+                             names, result.exposed().value, result.communication_ms(),
+                             hidden.is_known(1) ? ", " + program::share_text(hidden) + " % hidden" : "",
+                             result.step_ms());
 }
 
 std::string checks_text(const std::vector<DdpResult>& results) {
