@@ -93,7 +93,7 @@ class GrowingRecord {
 class Teller {
  public:
   Teller(const TrainFlags& flags, const program::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
-         const PredictedStep* predicted, core::OpenedEnergyMeter meter)
+         const PredictedStep* predicted, core::EnergyMeter meter)
       : flags_(flags),
         print_(print),
         peak_flops_(peak_flops),
@@ -258,9 +258,9 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   print_here(heading_text(flags, corpus.name(), peak_flops));
   if (gemm) print_here(gemm_text(*gemm));
   if (predicted) print_here(predicted->text());
-  Teller teller(flags, print_here, peak_flops, gemm, predicted ? &*predicted : nullptr,
-                tells ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks())
-                      : core::OpenedEnergyMeter{});
+  Teller teller(
+      flags, print_here, peak_flops, gemm, predicted ? &*predicted : nullptr,
+      tells ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks()) : core::EnergyMeter{});
   if (tells && !flags.json_file.empty()) teller.begin_record(corpus.name());
   trainer::TrainObserver observer = teller.observer();
   observer.step = [&, done = std::size_t{0}, tell = observer.step](const auto& report, const auto& timeline) mutable {

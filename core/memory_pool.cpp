@@ -6,15 +6,12 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::core {
 namespace {
 
 constexpr std::size_t kAlone = kNumSizeClasses;
-
-std::size_t round_up(std::size_t size_bytes, std::size_t grain_bytes) {
-  return (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
-}
 
 // Returns kNumSizeClasses for sizes above any device's memory.
 std::size_t class_of(std::size_t size_bytes) {

@@ -26,6 +26,7 @@
 #include "core/wait.h"
 #include "testing/core/fake_nvml.h"
 #include "testing/core/forwarding_device.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::sweep {
 
@@ -275,14 +276,7 @@ class SweepOnDevices : public testing::Test {
   }
 
   std::string refusal_of(const std::string& arguments) {
-    try {
-      run(arguments);
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      return error.what();
-    }
-    ADD_FAILURE() << "accepted: " << arguments;
-    return "";
+    return core::refusal_of([&] { run(arguments); });
   }
 
   // Returns the record of the run, then those of the rows.
@@ -292,7 +286,7 @@ class SweepOnDevices : public testing::Test {
     for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
   }
-  bool has_printed(const std::string& text) const { return printed_.find(text) != std::string::npos; }
+  testing::AssertionResult has_printed(const std::string& text) const { return core::has(printed_, text); }
 
   const std::string records_ =
       (std::filesystem::temp_directory_path() / ("sweep_on_devices_" + std::to_string(getpid()) + ".jsonl")).string();
@@ -455,7 +449,7 @@ TEST(Places, ProcessesThatTakeTurnsOnAGpuAreTold) {
   EXPECT_EQ(notes(1, false).size(), 1U);
   EXPECT_EQ(notes(2, true).size(), 1U);
   ASSERT_EQ(notes(2, false).size(), 2U);
-  EXPECT_NE(notes(2, false).at(1).find("processes time-share device 0"), std::string::npos);
+  EXPECT_TRUE(core::has(notes(2, false).at(1), "processes time-share device 0"));
 }
 
 TEST_F(SweepOnDevices, MemoryIsReportedOfTheGpuWithTheMostByAllItsRanks) {

@@ -1,4 +1,5 @@
 #include "bench/collective_perf/table.h"
+#include "testing/core/thrown.h"
 
 #include <gtest/gtest.h>
 
@@ -195,23 +196,23 @@ TEST(Table, Heading) {
             "#  Rank  0 Group  0 Pid  12345 on      node1 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3\n"
             "#  Rank  1 Group  0 Pid  12345 on      node1 device  1 [cpu] X\n");
   heading.sizes.step_factor = 1;
-  EXPECT_NE(heading_text(heading).find(" step: 1048576(bytes) "), std::string::npos);
+  EXPECT_TRUE(core::has(heading_text(heading), " step: 1048576(bytes) "));
 }
 
 TEST(Table, HeadingOfGraphsAndEvents) {
   Heading heading;
   heading.graph_launches = 3;
   heading.per_iteration_timing = true;
-  EXPECT_NE(heading_text(heading).find(" graph: 3 "), std::string::npos);
-  EXPECT_NE(heading_text(heading).find("host clock timing"), std::string::npos);
+  EXPECT_TRUE(core::has(heading_text(heading), " graph: 3 "));
+  EXPECT_TRUE(core::has(heading_text(heading), "host clock timing"));
   heading.timed_by_events = true;
-  EXPECT_NE(heading_text(heading).find("CUDA event timing"), std::string::npos);
+  EXPECT_TRUE(core::has(heading_text(heading), "CUDA event timing"));
 }
 
 TEST(Table, TheHostsTimeHasItsName) {
   const std::string names = lines_of(table_heading_text(Columns{.cpu_time = true}))[2];
   EXPECT_EQ(names.size(), lines_of(table_heading_text({}))[2].size());
-  EXPECT_NE(names.find("  cputime   algbw"), std::string::npos) << names;
+  EXPECT_TRUE(core::has(names, "  cputime   algbw"));
 }
 
 TEST(Table, Footing) {
