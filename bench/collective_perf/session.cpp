@@ -28,6 +28,12 @@ void* allocate_pool(backends::Endpoint& endpoint, std::size_t size_bytes) {
   return endpoint.buffers ? endpoint.buffers->allocate(size_bytes) : endpoint.device.allocate(size_bytes);
 }
 
+backends::Endpoint& endpoint_of(const backends::Backend& backend, const SessionPlan& session,
+                                std::span<backends::Endpoint* const> endpoints) {
+  const auto at = std::find(session.backends.begin(), session.backends.end(), &backend);
+  return *endpoints[static_cast<std::size_t>(at - session.backends.begin())];
+}
+
 // One trial of a table row, and its results.
 struct Placement {
   Candidate candidate;
@@ -67,7 +73,6 @@ class Session {
  private:
   void measure_models();
   void run_operation(std::size_t index);
-  backends::Endpoint& endpoint_of(const backends::Backend& backend);
   Placement prepare(const Operation& operation, const Candidate& candidate);
   void tell_running(const Operation& operation, const Candidate& candidate) const;
   core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const;
@@ -81,7 +86,7 @@ class Session {
   PlanFacts explain(const plan::Plan& plan, const Placement& placement) const;
   double budget_of_operation_s(std::size_t index) const;
   std::size_t free_bytes();
-  std::optional<GpuMemory> gpu_memory();
+  std::optional<core::GpuMemoryRecord> gpu_memory();
 
   const SessionPlan& session_;
   const SweepFlags& flags_;
@@ -101,13 +106,9 @@ class Session {
 void Session::measure_models() {
   for (const auto* backend : session_.backends) {
     if (!backend->has_plans()) continue;
-    models_[backend] = measure_cost_model(endpoint_of(*backend), pool_, rounds_, trial_options(session_));
+    models_[backend] =
+        measure_cost_model(endpoint_of(*backend, session_, endpoints_), pool_, rounds_, trial_options(session_));
   }
-}
-
-backends::Endpoint& Session::endpoint_of(const backends::Backend& backend) {
-  const auto at = std::find(session_.backends.begin(), session_.backends.end(), &backend);
-  return *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
 }
 
 void Session::tell_running(const Operation& operation, const Candidate& candidate) const {
@@ -115,7 +116,7 @@ void Session::tell_running(const Operation& operation, const Candidate& candidat
 }
 
 Placement Session::prepare(const Operation& operation, const Candidate& candidate) {
-  backends::Endpoint& endpoint = endpoint_of(*candidate.backend);
+  backends::Endpoint& endpoint = endpoint_of(*candidate.backend, session_, endpoints_);
   auto trial = std::make_unique<Trial>(endpoint, operation, sweep::prepare(endpoint, operation, candidate), pool_,
                                        rounds_, trial_options(session_));
   trial->warm_up(flags_.warmup_iterations);
@@ -143,16 +144,20 @@ std::size_t Session::free_bytes() {
 }
 
 // Collective: all ranks call it together. Memory that other programs take in the meantime is counted too.
-std::optional<GpuMemory> Session::gpu_memory() {
+std::optional<core::GpuMemoryRecord> Session::gpu_memory() {
   if (!flags_.device.reports_memory) return std::nullopt;
-  const auto fall = [](std::size_t from, std::size_t to) { return from - std::min(from, to); };
-  GpuMemory mine{.joining_bytes = 0,
-                 .buffer_bytes = fall(before_pool_bytes_, after_pool_bytes_),
-                 .taken_bytes = fall(endpoint_.memory.free_at_start_bytes, free_bytes())};
-  for (const backends::Endpoint* endpoint : endpoints_) mine.joining_bytes += endpoint->memory.joining_bytes;
-  const std::vector<GpuMemory> all = transports::all_gather_value(endpoint_.world, mine);
+  const auto fall = [](std::size_t from, std::size_t to) {
+    return static_cast<std::int64_t>(from - std::min(from, to));
+  };
+  core::GpuMemoryRecord mine{.joining_bytes = 0,
+                             .buffer_bytes = fall(before_pool_bytes_, after_pool_bytes_),
+                             .taken_bytes = fall(endpoint_.memory.free_at_start_bytes, free_bytes())};
+  for (const backends::Endpoint* endpoint : endpoints_) {
+    mine.joining_bytes += static_cast<std::int64_t>(endpoint->memory.joining_bytes);
+  }
+  const auto all = transports::all_gather_value(endpoint_.world, mine);
   return *std::max_element(all.begin(), all.end(),
-                           [](const GpuMemory& a, const GpuMemory& b) { return a.taken_bytes < b.taken_bytes; });
+                           [](const auto& a, const auto& b) { return a.taken_bytes < b.taken_bytes; });
 }
 
 // The margin exceeds the noise of a few samples on a shared machine, so that one slow sample does not drop the fastest.
@@ -337,8 +342,7 @@ class Server {
   void make_ready(std::size_t index) {
     const ServedRow& row = rows_[index];
     ready_.reset();
-    const auto at = std::find(session_.backends.begin(), session_.backends.end(), row.candidate.backend);
-    backends::Endpoint& endpoint = *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
+    backends::Endpoint& endpoint = endpoint_of(*row.candidate.backend, session_, endpoints_);
     ready_ = std::make_unique<Trial>(endpoint, row.operation, prepare(endpoint, row.operation, row.candidate), pool_,
                                      rounds_, trial_options(session_));
     ready_->run_batch(kMostCallsOfABatch);

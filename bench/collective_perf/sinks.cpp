@@ -27,15 +27,9 @@ Measured measured_of(const RowResult& result, const SweepFlags& flags) {
   const std::span<const double> samples(result.samples_us);
   if (samples.empty()) return measured;
   const auto skip = std::min(static_cast<std::size_t>(flags.per_iteration_skip), samples.size() - 1);
-  const core::Summary summary = core::summarize(samples.subspan(skip));
-  measured.min_us = summary.min;
-  measured.max_us = summary.max;
-  measured.p50_us = summary.median;
-  measured.p95_us = summary.p95;
-  measured.p99_us = summary.p99;
-  measured.cv_percent = summary.mean > 0 ? 100 * summary.stddev / summary.mean : 0;
+  measured.samples = core::summarize(samples.subspan(skip));
   if (result.plan && result.plan->predicted_us && *result.plan->predicted_us > 0) {
-    measured.measured_over_predicted = measured.p50_us / *result.plan->predicted_us;
+    measured.measured_over_predicted = measured.samples.median / *result.plan->predicted_us;
   }
   return measured;
 }
@@ -61,13 +55,7 @@ Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ran
   row.out_of_place = measured_of(result, flags);
   if (comparison.in_place) row.in_place = measured_of(*comparison.in_place, flags);
   row.in_place.absent = !comparison.in_place;
-  if (result.plan) {
-    row.steps = result.plan->steps;
-    row.wire_bytes = result.plan->wire_bytes_max;
-    row.predicted_us = result.plan->predicted_us;
-    row.links_us = result.plan->links_us;
-    row.memory_us = result.plan->memory_us;
-  }
+  row.plan = result.plan;
   return row;
 }
 
@@ -107,7 +95,7 @@ core::NcclConfigRecord nccl_config_record(const libraries::NcclConfig& config) {
   return record;
 }
 
-std::string mebibytes(std::size_t bytes) {
+std::string mebibytes(std::int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
@@ -149,15 +137,8 @@ void Recorder::add_result(const core::RunRecord& run, const RowResult& result) {
   record.algbw_gbps = result.algbw_gbps;
   record.busbw_gbps = result.busbw_gbps;
   record.samples_us = result.samples_us;
-  if (result.plan) {
-    record.plan = core::PlanRecord{result.plan->steps, result.plan->wire_bytes_max, result.plan->wire_bytes_total,
-                                   result.plan->predicted_us};
-  }
-  if (result.gpu_memory) {
-    record.gpu_memory = core::GpuMemoryRecord{static_cast<std::int64_t>(result.gpu_memory->joining_bytes),
-                                              static_cast<std::int64_t>(result.gpu_memory->buffer_bytes),
-                                              static_cast<std::int64_t>(result.gpu_memory->taken_bytes)};
-  }
+  record.plan = result.plan;
+  record.gpu_memory = result.gpu_memory;
   writer_.write(record);
 }
 
@@ -245,26 +226,19 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
 }
 
 void Sinks::show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places) {
-  Heading heading;
-  heading.program = flags_.program;
-  heading.version = core::build().version;
-  heading.threads = flags_.threads > 0 ? flags_.threads : mpi_ != nullptr ? 1 : session.num_ranks;
-  heading.gpus = std::max(flags_.gpus_per_thread, 1);
-  heading.sizes = flags_.sizes;
-  heading.warmup_iterations = flags_.warmup_iterations;
-  heading.iterations = flags_.iterations;
-  heading.calls_per_iteration = flags_.calls_per_iteration;
-  heading.check = flags_.check;
-  heading.graph_launches = flags_.device.graph_launches;
-  heading.unalign_elems = flags_.unalign_elems;
-  heading.per_iteration_timing = flags_.per_iteration_timing;
-  heading.timed_by_events = session.on_gpus() && flags_.device.blocking == Blocking::none;
-  heading.notes = notes(session, places);
-  heading.devices = places;
+  const Heading heading{.flags = flags_,
+                        .version = core::build().version,
+                        .threads = flags_.threads > 0 ? flags_.threads
+                                   : mpi_ != nullptr  ? 1
+                                                      : session.num_ranks,
+                        .gpus = std::max(flags_.gpus_per_thread, 1),
+                        .timed_by_events = session.on_gpus() && flags_.device.blocking == Blocking::none,
+                        .notes = notes(session, places),
+                        .devices = places};
   output_.print(heading_text(heading) + table_heading_text(columns_of(session)));
   const auto is_nccl = [](const auto* backend) { return backend->name == "nccl"; };
   const bool uses_nccl = std::any_of(session.backends.begin(), session.backends.end(), is_nccl);
-  if (nccl_json_) nccl_json_->begin(flags_, heading, uses_nccl ? libraries::nccl_library_version_code() : 0);
+  if (nccl_json_) nccl_json_->begin(heading, uses_nccl ? libraries::nccl_library_version_code() : 0);
 }
 
 core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Backend& backend,
@@ -344,8 +318,8 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
   output_.measured(*comparison.backend, session.num_ranks, comparison);
 }
 
-void Sinks::show_memory(const GpuMemory& memory) {
-  const std::size_t known = std::min(memory.taken_bytes, memory.joining_bytes + memory.buffer_bytes);
+void Sinks::show_memory(const core::GpuMemoryRecord& memory) {
+  const std::int64_t known = std::min(memory.taken_bytes, memory.joining_bytes + memory.buffer_bytes);
   output_.print(
       fmt::format("# GPU memory: {} taken, of it {} by joining, {} of buffers, {} by the calls; of the GPU with "
                   "the most, all its ranks together\n",

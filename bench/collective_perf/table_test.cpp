@@ -81,10 +81,7 @@ TEST(Table, AFailedPlacementSaysSo) {
 
 TEST(Table, PerIterationColumns) {
   Row row = sample_row();
-  row.out_of_place.min_us = 11;
-  row.out_of_place.max_us = 14.126;
-  row.out_of_place.p99_us = 14;
-  row.out_of_place.cv_percent = 3.2;
+  row.out_of_place.samples = {.mean = 100, .min = 11, .max = 14.126, .p99 = 14, .stddev = 3.2};
   const Columns columns{.per_iteration = true};
   EXPECT_EQ(table_heading_text(columns),
             "#\n"
@@ -119,13 +116,9 @@ TEST(Table, OwnColumnsStandToTheRight) {
   Row row = sample_row();
   row.ranks = 8;
   row.algorithm = "ring:lanes=2";
-  row.steps = 14;
-  row.wire_bytes = 14;
-  row.predicted_us = 10.5;
+  row.plan = PlanFacts{{14, 14, 98, 10.5}, {}, {}};
   row.out_of_place.measured_over_predicted = 1.2286;
-  row.out_of_place.p50_us = 12.5;
-  row.out_of_place.p95_us = 14;
-  row.out_of_place.p99_us = 15;
+  row.out_of_place.samples = {.median = 12.5, .p95 = 14, .p99 = 15};
   const Columns columns{.explain = true, .stats = true};
   const std::vector<std::string> heading = lines_of(table_heading_text(columns));
   const std::string own = row_text({}, sample_row());
@@ -143,9 +136,7 @@ TEST(Table, OwnColumnsStandToTheRight) {
 
 TEST(Table, EmulatedLinksShowWhatAPredictionIsMadeOf) {
   Row row = sample_row();
-  row.predicted_us = 10.5;
-  row.links_us = 10;
-  row.memory_us = 0.25;
+  row.plan = PlanFacts{{14, 14, 98, 10.5}, 10, 0.25};
   const Columns columns{.explain = true, .links = true};
   const std::vector<std::string> heading = words_of(lines_of(table_heading_text(columns))[2]);
   const std::vector<std::string> words = words_of(row_text(columns, row));
@@ -179,10 +170,10 @@ TEST(Table, WordsOfNcclTestsKeepTheirPlaces) {
 
 TEST(Table, Heading) {
   Heading heading;
-  heading.program = "all_reduce_perf";
+  heading.flags.program = "all_reduce_perf";
   heading.version = "0.1.0";
   heading.threads = 8;
-  heading.sizes = {8, 134217728, 1048576, 2};
+  heading.flags.sizes = {8, 134217728, 1048576, 2};
   heading.notes = {"ranks 8 on 2 cores: oversubscribed"};
   heading.devices = {{0, 12345, "node1", 0, "0000:1b:00", "NVIDIA H100 80GB HBM3"}, {1, 12345, "node1", 1, "cpu", "X"}};
   EXPECT_EQ(heading_text(heading),
@@ -195,14 +186,14 @@ TEST(Table, Heading) {
             "# Using devices\n"
             "#  Rank  0 Group  0 Pid  12345 on      node1 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3\n"
             "#  Rank  1 Group  0 Pid  12345 on      node1 device  1 [cpu] X\n");
-  heading.sizes.step_factor = 1;
+  heading.flags.sizes.step_factor = 1;
   EXPECT_TRUE(core::has(heading_text(heading), " step: 1048576(bytes) "));
 }
 
 TEST(Table, HeadingOfGraphsAndEvents) {
   Heading heading;
-  heading.graph_launches = 3;
-  heading.per_iteration_timing = true;
+  heading.flags.device.graph_launches = 3;
+  heading.flags.per_iteration_timing = true;
   EXPECT_TRUE(core::has(heading_text(heading), " graph: 3 "));
   EXPECT_TRUE(core::has(heading_text(heading), "host clock timing"));
   heading.timed_by_events = true;

@@ -6,6 +6,7 @@
 
 #include "bench/serve/orders.h"
 #include "core/device.h"
+#include "core/index.h"
 #include "core/wait.h"
 
 namespace lockstep::sweep {
@@ -15,37 +16,28 @@ using collectives::Operation;
 
 constexpr std::size_t kAlignment = 128;
 
-std::size_t aligned(std::int64_t size_bytes) {
-  return (static_cast<std::size_t>(size_bytes) + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 std::size_t shift_bytes(const Operation& operation, int unalign_elems) {
   return static_cast<std::size_t>(unalign_elems) * core::size_of(operation.dtype);
 }
 
-// Size of the largest rank's input, so that offsets match on all ranks: NCCL's symmetric windows require that.
-std::size_t largest_input(const Operation& operation, int num_ranks, std::size_t shift) {
-  std::int64_t largest = 0;
-  for (int rank = 0; rank < num_ranks; ++rank) largest = std::max(largest, input_bytes(operation, num_ranks, rank));
-  return aligned(largest + static_cast<std::int64_t>(shift));
+using BytesOfRank = std::int64_t(const Operation& operation, int num_ranks, int rank);
+
+std::int64_t in_place_bytes(const Operation& operation, int num_ranks, int rank) {
+  return in_place_layout(operation, num_ranks, rank).buffer_bytes;
 }
-std::size_t largest_output(const Operation& operation, int num_ranks, std::size_t shift) {
-  std::int64_t largest = 0;
-  for (int rank = 0; rank < num_ranks; ++rank) largest = std::max(largest, output_bytes(operation, num_ranks, rank));
-  return aligned(largest + static_cast<std::int64_t>(shift));
-}
-std::size_t largest_in_place(const Operation& operation, int num_ranks, std::size_t shift) {
-  std::int64_t largest = 0;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    largest = std::max(largest, in_place_layout(operation, num_ranks, rank).buffer_bytes);
-  }
-  return aligned(largest + static_cast<std::int64_t>(shift));
+
+// Size of the largest rank's buffer, so that offsets match on all ranks: NCCL's symmetric windows require that.
+std::size_t largest(BytesOfRank* bytes_of_rank, const Operation& operation, int num_ranks, std::size_t shift) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < num_ranks; ++rank) most = std::max(most, bytes_of_rank(operation, num_ranks, rank));
+  return round_up(static_cast<std::size_t>(most) + shift, kAlignment);
 }
 
 std::size_t slot_bytes(const Operation& operation, int num_ranks, int unalign_elems) {
   const std::size_t shift = shift_bytes(operation, unalign_elems);
-  if (operation.in_place) return largest_in_place(operation, num_ranks, shift);
-  return largest_input(operation, num_ranks, shift) + largest_output(operation, num_ranks, shift);
+  if (operation.in_place) return largest(in_place_bytes, operation, num_ranks, shift);
+  return largest(collectives::input_bytes, operation, num_ranks, shift) +
+         largest(collectives::output_bytes, operation, num_ranks, shift);
 }
 
 // Room for at least one iteration.
@@ -88,7 +80,7 @@ void Trial::lay_out_slots(std::byte* pool) {
       const auto layout = in_place_layout(operation_, ranks, me);
       slots_.push_back({base + layout.input_at, base + layout.output_at});
     } else {
-      slots_.push_back({base, base + largest_input(operation_, ranks, shift)});
+      slots_.push_back({base, base + largest(collectives::input_bytes, operation_, ranks, shift)});
     }
   }
   iterations_per_sample_ =

@@ -107,24 +107,14 @@ class Trial {
 
 // Results of a row after it has been measured, the same on every rank.
 
-// Properties of a plan that are known before anything runs.
-struct PlanFacts {
-  int steps;                                // messages on the longest chain
-  std::int64_t wire_bytes_max;              // sent by the busiest rank
-  std::int64_t wire_bytes_total;            // sent by all
-  std::optional<double> predicted_us = {};  // if alpha and beta were measured, or the links are specified
+// Properties of a plan that are known before anything runs. It has predicted_us if alpha and beta were measured, or the
+// links are specified.
+struct PlanFacts : core::PlanRecord {
   // Emulated links only: the part of the prediction that the links cause, and the least time in which this machine's
   // memory moves the bytes that all ranks read and write. If memory_us exceeds the prediction, the row measures the
   // memory, not the links.
   std::optional<double> links_us = {};
   std::optional<double> memory_us = {};
-};
-
-// GPU memory that a session has taken so far, by all ranks on the GPU from which most is taken.
-struct GpuMemory {
-  std::size_t joining_bytes = 0;  // for communicators and working memory
-  std::size_t buffer_bytes = 0;   // for inputs and outputs of the calls
-  std::size_t taken_bytes = 0;    // in all; first calls took what exceeds the other two
 };
 
 struct RowResult {
@@ -143,7 +133,8 @@ struct RowResult {
   std::optional<core::GpuClocksRecord> gpu_clocks;  // likewise
   double algbw_gbps = 0;
   double busbw_gbps = 0;
-  std::optional<GpuMemory> gpu_memory = {};  // with -M: at the end of the row
+  // With -M: what the session had taken at the end of the row, by all ranks on the GPU from which most is taken.
+  std::optional<core::GpuMemoryRecord> gpu_memory = {};
 };
 
 // Bytes that algbw divides by: those of the busiest rank in all_to_all_v, else collectives::message_bytes.
