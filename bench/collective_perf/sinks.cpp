@@ -238,7 +238,7 @@ void Sinks::show_heading(const SessionPlan& session, const std::vector<DeviceLin
   output_.print(heading_text(heading) + table_heading_text(columns_of(session)));
   const auto is_nccl = [](const auto* backend) { return backend->name == "nccl"; };
   const bool uses_nccl = std::any_of(session.backends.begin(), session.backends.end(), is_nccl);
-  if (nccl_json_) nccl_json_->begin(heading, uses_nccl ? libraries::nccl_library_version_code() : 0);
+  if (nccl_json_) nccl_json_->begin(heading, uses_nccl ? libraries::nccl_version_code() : 0);
 }
 
 core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Backend& backend,
@@ -267,7 +267,7 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   for (const core::CudaDeviceInfo& gpu : backend.gpus()) run.machine.gpus.push_back(gpu.name);
   run.gpu = core::gpu_record(backend.gpus(), ranks_per_gpu(places));
   run.libraries.merge(core::gpu_libraries(backend.gpus()));
-  const std::string nccl = run.transport == "nccl" ? libraries::nccl_library_version() : "";
+  const std::string nccl = run.transport == "nccl" ? libraries::nccl_version() : "";
   if (!nccl.empty()) run.libraries["nccl"] = nccl;
   if (run.transport == "nccl") run.nccl_config = nccl_config_record(flags_.device.nccl);
   if (flags_.device.null_stream) run.null_stream = true;

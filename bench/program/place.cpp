@@ -189,7 +189,7 @@ std::string oversubscribed_text(const transports::MpiWorld* mpi, int ranks, int 
 void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run) {
   run.transport = device.nccl ? "nccl" : device.cuda ? "cuda" : mpi != nullptr ? "mpi" : "local";
   if (device.cuda) add_gpus(device, mpi, ranks, run);
-  if (device.nccl) run.libraries["nccl"] = libraries::nccl_library_version();
+  if (device.nccl) run.libraries["nccl"] = libraries::nccl_version();
   if (mpi != nullptr) add_mpi(*mpi, run);
 }
 

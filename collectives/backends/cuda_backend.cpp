@@ -140,11 +140,10 @@ class CudaMember final : public GpuMember {
 
  private:
   Prepared prepare(const collectives::Operation& operation, plan::Plan plan) {
-    auto collective = ranks_.prepare(plan, operation);
-    std::string label = plan.algorithm;
-    if (protocol_ != "auto") label += ":protocol=" + protocol_;
-    if (most_blocks_ > 0) label += ":blocks=" + std::to_string(most_blocks_);
-    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
+    Prepared prepared = prepared_plan(ranks_.prepare(plan, operation), "cuda", std::move(plan));
+    if (protocol_ != "auto") prepared.algorithm += ":protocol=" + protocol_;
+    if (most_blocks_ > 0) prepared.algorithm += ":blocks=" + std::to_string(most_blocks_);
+    return prepared;
   }
 
   const std::string protocol_;
@@ -201,12 +200,6 @@ std::vector<int> queues_that_fit(const MeshOptions& options, std::size_t num_cha
   return ranks_on_it * streams <= kConnections ? options.queue_of_channel : std::vector<int>{};
 }
 
-std::vector<bool> memberships(const ChannelWorlds& worlds) {
-  std::vector<bool> is_member;
-  for (const auto& world : worlds) is_member.push_back(world != nullptr);
-  return is_member;
-}
-
 core::CudaDeviceInfo gpu_of(int device) {
   for (core::CudaDeviceInfo& gpu : core::cuda_devices()) {
     if (gpu.index == device) return std::move(gpu);
@@ -254,9 +247,7 @@ class CudaMeshDevice final : public MeshDevice {
   }
   Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
     plan::Plan plan = mesh_plan(options_, "cuda", operation, worlds_[channel]->num_ranks(), algorithm);
-    auto collective = ranks_[channel]->prepare(plan, operation);
-    std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
+    return prepared_plan(ranks_[channel]->prepare(plan, operation), "cuda", std::move(plan));
   }
   // Kernels of peers use this rank's memory until they have all ended.
   void leave() override {

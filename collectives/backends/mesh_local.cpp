@@ -167,26 +167,6 @@ namespace {
 
 constexpr int kAnyNumber = 1 << 30;  // messages in a mailbox: unlimited
 
-// Runs collectives by direct access to peers' memory: they are done when run() returns.
-class CpuMeshDevice final : public MeshDevice {
- public:
-  CpuMeshDevice(const MeshOptions& options, LastingMemory& memory, const ChannelWorlds& worlds)
-      : options_(options), worlds_(worlds), device_(rank_device(options, memory.allocator())) {}
-
-  core::Device& device() override { return *device_; }
-  const MeshQueues* queues() override { return nullptr; }
-  void settle() override {}
-  Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
-    return prepare_direct(options_, *worlds_[channel], operation, algorithm);
-  }
-  void leave() override {}
-
- private:
-  const MeshOptions& options_;
-  const ChannelWorlds& worlds_;
-  const std::unique_ptr<core::Device> device_;
-};
-
 // State that all ranks share.
 class LocalMesh {
  public:
@@ -257,7 +237,10 @@ ChannelWorlds LocalMesh::worlds_of(int rank) {
 std::unique_ptr<MeshDevice> LocalMesh::device_of(transports::World& all, const ChannelWorlds& worlds) {
   if (options_.device.nccl) return make_nccl_mesh_device(options_, all, group_worlds(worlds));
   if (options_.device.cuda) return make_cuda_mesh_device(options_, all, worlds);
-  return std::make_unique<CpuMeshDevice>(options_, memory_, worlds);
+  return make_cpu_mesh_device(options_, memory_,
+                              [&](std::size_t c, const collectives::Operation& operation, std::string_view algorithm) {
+                                return prepare_direct(options_, *worlds[c], operation, algorithm);
+                              });
 }
 
 void LocalMesh::run_rank(int rank, const MeshBody& body) {
@@ -267,14 +250,7 @@ void LocalMesh::run_rank(int rank, const MeshBody& body) {
   MeshMessages messages(messages_, rank, links, abort_, policy);
   const ChannelWorlds worlds = worlds_of(rank);
   const std::unique_ptr<MeshDevice> on = device_of(messages, worlds);
-  const auto prepare_in = [&](std::size_t c, const collectives::Operation& operation, std::string_view algorithm) {
-    LOCKSTEP_CHECK(worlds.at(c) != nullptr, "this rank is no member of the channel");
-    return on->prepare(c, operation, algorithm);
-  };
-  MeshRank mesh_rank{messages,     on->device(),         abort_, on->queues() == nullptr, prepare_in,
-                     on->queues(), [&] { on->settle(); }};
-  body(mesh_rank);
-  on->leave();
+  run_mesh_rank(*on, messages, abort_, /*threaded=*/true, memberships(worlds), body);
 }
 
 // Adds the rank to the error, unless its text names one. A user's mistake belongs to no rank.
@@ -289,9 +265,7 @@ core::Error of_rank(int rank, const core::Error& error) {
 Prepared prepare_direct(const MeshOptions& options, transports::LocalWorld& world,
                         const collectives::Operation& operation, std::string_view algorithm) {
   plan::Plan plan = mesh_plan(options, "local", operation, world.num_ranks(), algorithm);
-  auto collective = executors::make_direct(plan, operation, world, {});
-  std::string label = plan.algorithm;
-  return {std::move(collective), std::move(label), "direct", std::move(plan)};
+  return prepared_plan(executors::make_direct(plan, operation, world, {}), "direct", std::move(plan));
 }
 
 void run_local_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body) {

@@ -264,7 +264,7 @@ TEST(NcclLibrary, RunsOrSaysWhyNot) {
     EXPECT_TRUE(why->starts_with("NCCL ")) << *why;
     EXPECT_EQ(why->find('\n'), std::string::npos) << *why;
   }
-  EXPECT_EQ(nccl_library_version().empty(),
+  EXPECT_EQ(nccl_version().empty(),
             why && why->find("not built in") != std::string::npos && why->starts_with("NCCL is not built in"));
 }
 
