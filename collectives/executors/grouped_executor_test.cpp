@@ -119,8 +119,8 @@ class Streams {
     Piece* theirs = current(event.peer);
     const auto send = find(mine->sends, event.peer);
     const auto receive = find(theirs->receives, event.rank);
-    if (send->bytes != receive->bytes) return false;
-    std::memcpy(receive->memory, send->memory, static_cast<std::size_t>(send->bytes));
+    if (send->size_bytes != receive->size_bytes) return false;
+    std::memcpy(receive->memory, send->memory, send->size_bytes);
     mine->sends.erase(send);
     theirs->receives.erase(receive);
     return true;

@@ -36,107 +36,100 @@ class Lowering {
       : plan_(plan),
         segments_(options.segments),
         push_(options.push),
-        partners_(match_channels(plan)),
-        grouping_(group_steps(plan, partners_, options.segments, options.fuse)),
-        memory_(plan, operation, options.segments) {
+        ids_(plan),
+        messages_(match_messages(plan, ids_)),
+        grouping_(group_steps(plan, ids_, messages_, options.segments, options.fuse)),
+        memory_(plan, operation, options.segments),
+        sent_(at(ids_.num_steps())),
+        issued_(at(ids_.num_steps()), false),
+        drafts_(at(ids_.num_lanes())) {
     LOCKSTEP_CHECK(options.segments >= 1, "at least one segment");
-    make_lanes();
+    for (const Message& message : messages_.list) {
+      LOCKSTEP_CHECK(message.send >= 0 && message.recv >= 0, "a message without a partner: the plan was not checked");
+    }
+    for (int lane = 0; lane < ids_.num_lanes(); ++lane) next_.push_back(ids_.lane_begin(lane));
   }
 
   Program run();
 
  private:
-  void make_lanes();
-  bool ready(int rank, int lane) const;
-  void do_step(int rank, int lane);
-  void issue(const StepIndex& send);
-  void do_group(int rank, int lane, const Group& group);
-  std::vector<PassSource> operands_of(int rank, int lane, const Group& group);
-  void draft_piece(int rank, int lane, const Group& group, const std::vector<PassSource>& operands, int piece);
+  const Group& group_of(int id) const { return grouping_.groups[at(grouping_.of_step[at(id)])]; }
+  bool ready(int lane) const;
+  void do_step(int lane);
+  void issue(int send);
+  void do_group(const Group& group);
+  std::vector<PassSource> operands_of(const Group& group);
+  void draft_piece(const Group& group, const std::vector<PassSource>& operands, int piece);
   bool push_piece(const Ref& self, const Group& group, const PassSource& operand, int piece);
   bool used_later_in_lane(const Ref& maker, int rank, const Group& group, CellRange cells);
   void add_hazards(const Ref& writer, const Ref& landed, int rank, const Group& group, CellRange cells, Draft& draft);
   RankAddress source_address(const PassSource& operand, CellRange cells) const;
-  Draft& draft_of(const Ref& ref) { return drafts_[at(ref.rank)][at(ref.lane)][at(ref.instruction)]; }
+  std::vector<Draft>& drafts_of(const Ref& ref) { return drafts_[at(ids_.lane_id(ref.rank, ref.lane))]; }
+  Draft& draft_of(const Ref& ref) { return drafts_of(ref)[at(ref.instruction)]; }
   std::vector<Wait> exit_waits(int rank);
 
   const Plan& plan_;
   const int segments_;
   const bool push_;
-  const Partners partners_;
+  const StepIds ids_;
+  const Messages messages_;
   const Grouping grouping_;
   CellMemory memory_;
-  std::vector<std::vector<int>> next_;                          // [rank][lane] step
-  std::vector<std::vector<std::vector<IssuedSend>>> messages_;  // [rank][lane][step]
-  std::vector<std::vector<std::vector<bool>>> issued_;          // [rank][lane][step] sends done, and steps done
-  std::vector<std::vector<std::vector<Draft>>> drafts_;         // [rank][lane][instruction]
+  std::vector<int> next_;                   // [lane id] step id
+  std::vector<IssuedSend> sent_;            // [step id]
+  std::vector<bool> issued_;                // [step id] sends done, and steps done
+  std::vector<std::vector<Draft>> drafts_;  // [lane id][instruction]
 };
 
-void Lowering::make_lanes() {
-  for (const RankSteps& rank : plan_.ranks) {
-    next_.emplace_back(rank.lanes.size(), 0);
-    drafts_.emplace_back(rank.lanes.size());
-    messages_.emplace_back();
-    issued_.emplace_back();
-    for (const Lane& lane : rank.lanes) {
-      messages_.back().emplace_back(lane.size());
-      issued_.back().emplace_back(lane.size(), false);
-    }
-  }
-}
-
-bool Lowering::ready(int rank, int lane) const {
-  const Lane& steps = plan_.ranks[at(rank)].lanes[at(lane)];
-  const int i = next_[at(rank)][at(lane)];
-  if (at(i) >= steps.size()) return false;
-  const Step& step = steps[at(i)];
+bool Lowering::ready(int lane) const {
+  const int id = next_[at(lane)];
+  if (id == ids_.lane_end(lane)) return false;
+  const StepIndex& where = ids_.index(id);
+  const Step& step = step_at(plan_, where);
   for (const After& after : step.after) {
-    if (!issued_[at(rank)][at(after.lane)][at(after.step)]) return false;
+    if (!issued_[at(ids_.id(where.rank, after))]) return false;
   }
-  if (!reads_peer(step.op)) return true;
-  const StepIndex& send = partners_[at(rank)][at(lane)][at(i)];
-  return issued_[at(send.rank)][at(send.lane)][at(send.step)];
+  return !reads_peer(step.op) || issued_[at(messages_.send_of(id))];
 }
 
 // A send notes the writers of the data that it sends, and adds its receiver to the readers.
-void Lowering::issue(const StepIndex& send) {
-  const Step& step = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)];
-  const StepIndex& receive = partners_[at(send.rank)][at(send.lane)][at(send.step)];
-  const LaneGroups& groups = grouping_[at(receive.rank)][at(receive.lane)];
-  const Group& group = groups.groups[at(groups.group_of_step[at(receive.step)])];
-  IssuedSend& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
+void Lowering::issue(int send) {
+  const int rank = ids_.index(send).rank;
+  const Step& step = step_at(plan_, ids_.index(send));
+  const StepIndex& receive = ids_.index(messages_.receive_of(send));
+  const Group& group = group_of(messages_.receive_of(send));
+  IssuedSend& message = sent_[at(send)];
   for (int i = 0; i < step.src.count * segments_; ++i) {
-    Cell& read = memory_.cell(send.rank, step.src.buffer, step.src.first * segments_ + i);
+    Cell& read = memory_.cell(rank, step.src.buffer, step.src.first * segments_ + i);
     message.writers.push_back(read.writer);
     message.landed.push_back(read.landed);
     message.readers.push_back({receive.rank, receive.lane, instruction_of_cell(group, i)});
     read.readers.push_back(message.readers.back());
   }
   for (int c = 0; c < step.src.count; ++c) {
-    message.contents.push_back(memory_.content(send.rank, step.src.buffer, step.src.first + c));
+    message.contents.push_back(memory_.content(rank, step.src.buffer, step.src.first + c));
   }
 }
 
-std::vector<PassSource> Lowering::operands_of(int rank, int lane, const Group& group) {
+std::vector<PassSource> Lowering::operands_of(const Group& group) {
   std::vector<PassSource> operands;
+  const int rank = ids_.index(group.steps.front()).rank;
   const auto add_local = [&](const Slice& slice) {
     PassSource operand{rank, slice, nullptr, {}};
     for (int c = 0; c < slice.count; ++c)
       operand.contents.push_back(memory_.content(rank, slice.buffer, slice.first + c));
     operands.push_back(std::move(operand));
   };
-  for (std::size_t k = 0; k < group.steps.size(); ++k) {
-    const int index = group.steps[k];
-    const Step& step = plan_.ranks[at(rank)].lanes[at(lane)][at(index)];
-    const bool first = k == 0;
+  for (const int id : group.steps) {
+    const Step& step = step_at(plan_, ids_.index(id));
+    const bool first = id == group.steps.front();
     if (first && step.op == Op::recv_reduce) add_local(step.src);
     if (first && step.op == Op::reduce) add_local(step.dst);
     if (step.op == Op::copy || step.op == Op::reduce) add_local(step.src);
     if (!reads_peer(step.op)) continue;
-    const StepIndex& send = partners_[at(rank)][at(lane)][at(index)];
-    const IssuedSend& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
-    const Slice& slice = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)].src;
-    operands.push_back({send.rank, slice, &message, message.contents});
+    const int send = messages_.send_of(id);
+    const StepIndex& sender = ids_.index(send);
+    operands.push_back({sender.rank, step_at(plan_, sender).src, &sent_[at(send)], sent_[at(send)].contents});
   }
   return operands;
 }
@@ -214,12 +207,13 @@ bool Lowering::push_piece(const Ref& self, const Group& group, const PassSource&
     std::erase(memory_.cell(operand.rank, operand.slice.buffer, operand.slice.first * segments_ + i).readers, self);
   }
   add_hazards(maker, self, self.rank, group, cells, source_draft);
-  drafts_[at(self.rank)][at(self.lane)].push_back(std::move(draft));
+  drafts_of(self).push_back(std::move(draft));
   return true;
 }
 
-void Lowering::draft_piece(int rank, int lane, const Group& group, const std::vector<PassSource>& operands, int piece) {
+void Lowering::draft_piece(const Group& group, const std::vector<PassSource>& operands, int piece) {
   const CellRange cells = piece_cells(group, piece);
+  const auto [rank, lane, step] = ids_.index(group.steps.front());
   const Ref self{rank, lane, group.first_instruction + piece};
   const bool plain_receive = operands.size() == 1 && operands.front().message != nullptr;
   if (push_ && plain_receive && push_piece(self, group, operands.front(), piece)) return;
@@ -246,42 +240,39 @@ void Lowering::draft_piece(int rank, int lane, const Group& group, const std::ve
   add_hazards(self, self, rank, group, cells, draft);
   draft.completes =
       collectives::has_op(plan_.kind) && terms == plan_.num_ranks && (operands.size() > 1 || plan_.num_ranks == 1);
-  drafts_[at(rank)][at(lane)].push_back(std::move(draft));
+  drafts_of(self).push_back(std::move(draft));
 }
 
-void Lowering::do_group(int rank, int lane, const Group& group) {
-  const std::vector<PassSource> operands = operands_of(rank, lane, group);
-  for (int piece = 0; piece < group.num_instructions; ++piece) draft_piece(rank, lane, group, operands, piece);
+void Lowering::do_group(const Group& group) {
+  const std::vector<PassSource> operands = operands_of(group);
+  for (int piece = 0; piece < group.num_instructions; ++piece) draft_piece(group, operands, piece);
   for (int c = 0; c < group.destination.count; ++c) {
     Content sum = operands.front().contents[at(c)];
     sum.terms = 0;
     for (const PassSource& operand : operands) sum.terms += operand.contents[at(c)].terms;
-    memory_.content(rank, group.destination.buffer, group.destination.first + c) = sum;
+    memory_.content(ids_.index(group.steps.front()).rank, group.destination.buffer, group.destination.first + c) = sum;
   }
 }
 
-void Lowering::do_step(int rank, int lane) {
-  const int i = next_[at(rank)][at(lane)]++;
-  const Lane& steps = plan_.ranks[at(rank)].lanes[at(lane)];
-  issued_[at(rank)][at(lane)][at(i)] = true;
-  if (steps[at(i)].op == Op::send) return issue({rank, lane, i});
-  const LaneGroups& groups = grouping_[at(rank)][at(lane)];
-  const Group& group = groups.groups[at(groups.group_of_step[at(i)])];
-  if (group.steps.back() == i) do_group(rank, lane, group);
+void Lowering::do_step(int lane) {
+  const int id = next_[at(lane)]++;
+  issued_[at(id)] = true;
+  if (step_at(plan_, ids_.index(id)).op == Op::send) return issue(id);
+  if (group_of(id).steps.back() == id) do_group(group_of(id));
 }
 
 // Waits until no rank reads this rank's input and output any more: the last reader in each lane of the others.
 std::vector<Wait> Lowering::exit_waits(int rank) {
   std::map<std::pair<int, int>, std::uint32_t> last;
-  const auto& lanes = plan_.ranks[at(rank)].lanes;
-  for (std::size_t l = 0; l < lanes.size(); ++l) {
-    for (std::size_t i = 0; i < lanes[l].size(); ++i) {
-      if (lanes[l][i].op != Op::send || lanes[l][i].src.buffer == Buffer::scratch) continue;
-      for (const Ref& reader : messages_[at(rank)][l][i].readers) {
-        if (reader.rank == rank || draft_of(reader).pushed) continue;
-        auto& instructions = last[{reader.rank, reader.lane}];
-        instructions = std::max(instructions, static_cast<std::uint32_t>(reader.instruction) + 1);
-      }
+  const int begin = ids_.lane_begin(ids_.lane_id(rank, 0));
+  const int end = ids_.lane_begin(ids_.lane_id(rank + 1, 0));
+  for (int id = begin; id < end; ++id) {
+    const Step& step = step_at(plan_, ids_.index(id));
+    if (step.op != Op::send || step.src.buffer == Buffer::scratch) continue;
+    for (const Ref& reader : sent_[at(id)].readers) {
+      if (reader.rank == rank || draft_of(reader).pushed) continue;
+      auto& instructions = last[{reader.rank, reader.lane}];
+      instructions = std::max(instructions, static_cast<std::uint32_t>(reader.instruction) + 1);
     }
   }
   std::vector<Wait> waits;
@@ -292,11 +283,8 @@ std::vector<Wait> Lowering::exit_waits(int rank) {
 Program Lowering::run() {
   for (bool moved = true; moved;) {
     moved = false;
-    for (int rank = 0; rank < plan_.num_ranks; ++rank) {
-      const int lanes = static_cast<int>(plan_.ranks[at(rank)].lanes.size());
-      for (int lane = 0; lane < lanes; ++lane) {
-        for (; ready(rank, lane); moved = true) do_step(rank, lane);
-      }
+    for (int lane = 0; lane < ids_.num_lanes(); ++lane) {
+      for (; ready(lane); moved = true) do_step(lane);
     }
   }
   Program program;
@@ -307,9 +295,10 @@ Program Lowering::run() {
   for (int rank = 0; rank < plan_.num_ranks; ++rank) {
     RankProgram& out = program.ranks[at(rank)];
     out.lanes.resize(at(program.num_lanes));
-    for (std::size_t l = 0; l < next_[at(rank)].size(); ++l) {
-      LOCKSTEP_CHECK(at(next_[at(rank)][l]) == plan_.ranks[at(rank)].lanes[l].size(), "the plan was not checked");
-      out.lanes[l] = flatten(drafts_[at(rank)][l], rank, static_cast<int>(l));
+    for (int l = 0; l < ids_.lanes_of(rank); ++l) {
+      const int lane = ids_.lane_id(rank, l);
+      LOCKSTEP_CHECK(next_[at(lane)] == ids_.lane_end(lane), "the plan was not checked");
+      out.lanes[at(l)] = flatten(drafts_[at(lane)], rank, l);
     }
     out.exit_waits = exit_waits(rank);
   }
