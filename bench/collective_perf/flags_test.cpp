@@ -160,52 +160,14 @@ TEST(Flags, HelpListsEveryFlag) {
   } catch (const program::HelpRequested& help) {
     text = help.text;
   }
-  for (const char* name : {"--nthreads",
-                           "--ngpus",
-                           "--minbytes",
-                           "--maxbytes",
-                           "--stepbytes",
-                           "--stepfactor",
-                           "--iters",
-                           "--agg_iters",
-                           "--run_cycles",
-                           "--warmup_iters",
-                           "--average",
-                           "--op",
-                           "--datatype",
-                           "--root",
-                           "--parallel_init",
-                           "--check",
-                           "--blocking",
-                           "--cudagraph",
-                           "--report_cputime",
-                           "--per_iter_timing",
-                           "--per_iter_skip",
-                           "--local_register",
-                           "--cta_policy",
-                           "--device_implementation",
-                           "--device_cta_count",
-                           "--report_timestamps",
-                           "--output_file",
-                           "--timeout",
-                           "--memory",
-                           "--unalign",
-                           "--stream_null",
-                           "--min-ctas",
-                           "--max-ctas",
-                           "--cga-cluster-size",
-                           "--net",
-                           "--split-share",
-                           "--ranks",
-                           "--processes",
-                           "--algo",
-                           "--transport",
-                           "--explain",
-                           "--stats",
-                           "--json",
-                           "--time-budget",
-                           "--link",
-                           "--seed"}) {
+  std::istringstream names(
+      "--nthreads --ngpus --minbytes --maxbytes --stepbytes --stepfactor --iters --agg_iters --run_cycles "
+      "--warmup_iters --average --op --datatype --root --parallel_init --check --blocking --cudagraph "
+      "--report_cputime --per_iter_timing --per_iter_skip --local_register --cta_policy "
+      "--device_implementation --device_cta_count --report_timestamps --output_file --timeout --memory "
+      "--unalign --stream_null --min-ctas --max-ctas --cga-cluster-size --net --split-share --ranks "
+      "--processes --algo --transport --explain --stats --json --time-budget --link --seed");
+  for (std::string name; names >> name;) {
     EXPECT_TRUE(core::has(text, name)) << name;
   }
 }

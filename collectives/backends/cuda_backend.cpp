@@ -18,13 +18,6 @@
 #include "core/error.h"
 
 namespace lockstep::backends {
-
-// Access to the device memory of other ranks: by its address within a process, by CUDA's IPC handles between processes
-// of a host.
-// Collective: all ranks make theirs at the same time, each with the device whose memory it shares. Throws a usage Error
-// if ranks are on several hosts. Opened handles stay open as long as the returned function lives.
-executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller place);
-
 namespace {
 
 // Facts about its memory that a rank sends to the others.
@@ -59,8 +52,9 @@ struct Reach {
   }
 };
 
-}  // namespace
-
+// Access to the device memory of other ranks: by its address within a process, by CUDA's IPC handles between processes
+// of a host. Collective: all ranks make theirs at the same time, each with the device whose memory it shares. Throws a
+// usage Error if ranks are on several hosts. Opened handles stay open as long as the returned function lives.
 executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller place) {
   const HostPlacement places = host_placement(world);
   if (!places.one_host) {
@@ -72,8 +66,6 @@ executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller pla
   const auto reach = std::make_shared<Reach>(Reach{.world = world, .place = place, .one_process = places.one_process});
   return [reach](std::byte* mine) { return reach->show(mine); };
 }
-
-namespace {
 
 std::int64_t packets_below_bytes(std::string_view protocol) {
   if (protocol == "simple") return 0;

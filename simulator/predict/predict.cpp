@@ -23,20 +23,9 @@
 #include "workload/layout.h"
 
 namespace lockstep::simulator {
-
-inline constexpr double kPsPerUs = 1e6;  // picoseconds per microsecond
-
-// Largest number of ranks that can compute on cores of their own.
-std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks);
-
-// Simulation of a step whose ranks share one host's cores, as this library's ranks do on the CPU (Machine::measured).
-// `priced`: one step, with kernels in priced[n - 1] priced as if n ranks ran them at the same time, for n from 1 to
-// ranks_at_once(). If more threads run than there are cores (kernels, and collectives while their bytes move), all get
-// an equal share. Collectives over data-parallel ranks have threads of their own, as in the trainer.
-Simulation simulate_on_shared_cores(std::span<const schedules::Step> priced, const Machine& machine,
-                                    const CollectiveTime& collective_time);
-
 namespace {
+
+constexpr double kPsPerUs = 1e6;  // picoseconds per microsecond
 
 using schedules::Lane;
 using schedules::Step;
@@ -73,12 +62,15 @@ Step in_picoseconds(Step step, const Machine& machine, const CollectiveTime& col
   return step;
 }
 
-}  // namespace
-
+// Largest number of ranks that can compute on cores of their own.
 std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks) {
   return std::clamp(measured.cores / measured.threads, 1, ranks);
 }
 
+// Simulation of a step whose ranks share one host's cores, as this library's ranks do on the CPU (Machine::measured).
+// `priced`: one step, with kernels in priced[n - 1] priced as if n ranks ran them at the same time, for n from 1 to
+// ranks_at_once(). If more threads run than there are cores (kernels, and collectives while their bytes move), all get
+// an equal share. Collectives over data-parallel ranks have threads of their own, as in the trainer.
 Simulation simulate_on_shared_cores(std::span<const Step> priced, const Machine& machine,
                                     const CollectiveTime& collective_time) {
   const Measured& measured = machine.measured;
@@ -96,8 +88,6 @@ Simulation simulate_on_shared_cores(std::span<const Step> priced, const Machine&
   };
   return play_contended(in_picoseconds(alone, machine, collective_time), lanes_with_thread(), slowdown);
 }
-
-namespace {
 
 constexpr double kPsPerSecond = 1e12;
 
