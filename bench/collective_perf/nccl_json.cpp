@@ -78,11 +78,11 @@ Json per_iteration_of(const Measured& measured, const RowResult& result, int ski
 
 Json result_of(const Row& row, const char* time = "time") {
   char root[16];
-  std::snprintf(root, sizeof root, "%6d", row.root);  // padded as nccl-tests pads it
-  return {{"size", row.bytes},
-          {"count", row.count},
-          {"type", row.type},
-          {"redop", row.op},
+  std::snprintf(root, sizeof root, "%6d", static_cast<int>(row.of.root));  // padded as nccl-tests pads it
+  return {{"size", row.of.bytes},
+          {"count", row.of.count},
+          {"type", row.of.dtype},
+          {"redop", row.of.op},
           {"root", root},
           {"out_of_place", placement_of(row.out_of_place, time)},
           {"in_place", placement_of(row.in_place, time)}};
@@ -90,9 +90,9 @@ Json result_of(const Row& row, const char* time = "time") {
 
 // Adds ranks, transport and algorithm, which nccl-tests does not have.
 Json with_choice(Json result, const Row& row) {
-  result["ranks"] = row.ranks;
-  result["transport"] = row.transport;
-  result["algorithm"] = row.algorithm;
+  result["ranks"] = row.of.ranks;
+  result["transport"] = row.of.transport;
+  result["algorithm"] = row.of.algorithm;
   return result;
 }
 
@@ -138,7 +138,7 @@ void NcclJson::add(const Row& row, const Comparison& comparison, const SweepFlag
       result["in_place_per_iter"] = per_iteration_of(row.in_place, *comparison.in_place, flags.per_iteration_skip);
     }
   }
-  result["actual_iterations"] = out_of_place.timed_calls;
+  result["actual_iterations"] = out_of_place.iterations;
   result["experiment_name"] = flags.program;
   state_->document["results"].push_back(with_choice(std::move(result), row));
 }

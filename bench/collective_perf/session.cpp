@@ -242,7 +242,7 @@ RowResult Session::result_of(const Placement& placement) {
   // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
   const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
   const auto& plan = placement.trial->prepared().plan;
-  if (wanted && plan) result.plan = explain(*plan, placement);
+  if (wanted && plan) result.facts = explain(*plan, placement);
   return result;
 }
 

@@ -20,47 +20,40 @@ namespace {
 
 Measured measured_of(const RowResult& result, const SweepFlags& flags) {
   Measured measured;
-  measured.time_us = flags.device.report_cpu_time ? result.queued_us : result.time_us;
-  measured.algbw_gbps = result.algbw_gbps;
-  measured.busbw_gbps = result.busbw_gbps;
+  measured.time_us = *(flags.device.report_cpu_time ? result.queued_us : result.time_us);
+  measured.algbw_gbps = *result.algbw_gbps;
+  measured.busbw_gbps = *result.busbw_gbps;
   measured.wrong = result.wrong;
   const std::span<const double> samples(result.samples_us);
   if (samples.empty()) return measured;
   const auto skip = std::min(static_cast<std::size_t>(flags.per_iteration_skip), samples.size() - 1);
   measured.samples = core::summarize(samples.subspan(skip));
-  if (result.plan && result.plan->predicted_us && *result.plan->predicted_us > 0) {
-    measured.measured_over_predicted = measured.samples.median / *result.plan->predicted_us;
+  if (result.facts && result.facts->predicted_us && *result.facts->predicted_us > 0) {
+    measured.measured_over_predicted = measured.samples.median / *result.facts->predicted_us;
   }
   return measured;
 }
 
-Row new_row(const collectives::Operation& operation, const backends::Backend& backend, const std::string& algorithm,
-            int num_ranks) {
+Row new_row(const core::RowRecord& of, const backends::Backend& backend) {
   Row row;
-  row.bytes = row_bytes(operation, num_ranks);
-  row.count = operation.count;
-  row.type = core::name_of(operation.dtype);
-  row.op = collectives::has_op(operation.kind) ? core::name_of(operation.op) : "none";
-  row.root = collectives::has_root(operation.kind) ? operation.root : -1;
-  row.ranks = num_ranks;
-  row.transport = backend.name;
-  row.algorithm = algorithm;
+  row.of = of;
+  row.of.transport = backend.name;
   row.timestamp = timestamp_now();
   return row;
 }
 
-Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ranks) {
-  const RowResult& result = comparison.out_of_place;
-  Row row = new_row(result.operation, *comparison.backend, result.algorithm, num_ranks);
-  row.out_of_place = measured_of(result, flags);
+Row table_row(const Comparison& comparison, const SweepFlags& flags) {
+  Row row = new_row(comparison.out_of_place, *comparison.backend);
+  row.out_of_place = measured_of(comparison.out_of_place, flags);
   if (comparison.in_place) row.in_place = measured_of(*comparison.in_place, flags);
   row.in_place.absent = !comparison.in_place;
-  row.plan = result.plan;
+  row.plan = comparison.out_of_place.facts;
   return row;
 }
 
 Row failed_row(const collectives::Operation& operation, const Candidate& candidate, int num_ranks) {
-  Row row = new_row(operation, *candidate.backend, candidate.algorithm, num_ranks);
+  Row row = new_row(record_of(operation, num_ranks), *candidate.backend);
+  row.of.algorithm = candidate.algorithm;
   row.out_of_place.failed = true;
   row.in_place.failed = true;
   return row;
@@ -99,20 +92,10 @@ std::string mebibytes(std::int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-core::RowRecord row_record(const core::RunRecord& run, const collectives::Operation& operation) {
-  core::RowRecord record;
+void set_run(core::RowRecord& record, const core::RunRecord& run) {
   record.run = run.run;
-  record.collective = collectives::name_of(operation.kind);
   record.transport = run.transport;
-  record.ranks = run.ranks;
-  record.bytes = row_bytes(operation, static_cast<int>(run.ranks));
-  record.count = operation.count;
-  record.dtype = core::name_of(operation.dtype);
-  if (collectives::has_op(operation.kind)) record.op = core::name_of(operation.op);
-  if (collectives::has_root(operation.kind)) record.root = operation.root;
-  record.in_place = operation.in_place;
   record.basis = run.basis;
-  return record;
 }
 
 }  // namespace
@@ -123,22 +106,10 @@ void Recorder::begin_run(const core::RunRecord& run) {
 }
 
 void Recorder::add_result(const core::RunRecord& run, const RowResult& result) {
-  core::RowRecord record = row_record(run, result.operation);
-  record.algorithm = result.algorithm;
-  record.executor = result.executor;
-  record.status = result.wrong.value_or(0) == 0 ? "ok" : "wrong";
-  record.wrong = result.wrong;
-  record.gpu_states = result.gpu_states;
-  record.gpu_clocks = result.gpu_clocks;
-  record.iterations = result.timed_calls;
-  record.time_us = result.time_us;
-  if (run.gpu) record.queued_us = result.queued_us;
-  record.graph_iterations = result.graph_iterations;
-  record.algbw_gbps = result.algbw_gbps;
-  record.busbw_gbps = result.busbw_gbps;
-  record.samples_us = result.samples_us;
-  record.plan = result.plan;
-  record.gpu_memory = result.gpu_memory;
+  core::RowRecord record = result;
+  set_run(record, run);
+  if (!run.gpu) record.queued_us.reset();
+  record.plan = result.facts;
   writer_.write(record);
 }
 
@@ -150,7 +121,9 @@ void Recorder::add(const Comparison& comparison) {
 
 void Recorder::add_failure(const collectives::Operation& operation, const Candidate& candidate,
                            const std::string& error) {
-  core::RowRecord record = row_record(run_of(*candidate.backend), operation);
+  const core::RunRecord& run = run_of(*candidate.backend);
+  core::RowRecord record = record_of(operation, static_cast<int>(run.ranks));
+  set_run(record, run);
   record.algorithm = candidate.algorithm;
   record.executor = backends::asks_library(candidate.algorithm) ? "library" : candidate.backend->executor;
   record.status = "failed";
@@ -307,10 +280,10 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
   for (const RowResult* result : {&comparison.out_of_place, comparison.in_place ? &*comparison.in_place : nullptr}) {
     if (result == nullptr) continue;
     if (result->wrong.value_or(0) != 0) ++wrong_rows_;
-    busbw_gbps_ += result->busbw_gbps;
+    busbw_gbps_ += *result->busbw_gbps;
     ++placements_;
   }
-  const Row row = table_row(comparison, flags_, session.num_ranks);
+  const Row row = table_row(comparison, flags_);
   output_.print(row_text(columns_of(session), row));
   output_.print(clocks_text(comparison.out_of_place));
   if (nccl_json_) nccl_json_->add(row, comparison, flags_);

@@ -56,9 +56,9 @@ void append_percentiles(std::vector<ExtraCell>& cells, const Row& row) {
 std::vector<ExtraCell> extra_cells(const Columns& columns, const Row& row) {
   std::vector<ExtraCell> cells;
   if (columns.choice || columns.explain) {
-    cells.push_back({"ranks", "", 5, fmt::format("{}", row.ranks)});
-    if (columns.transport) cells.push_back({"transport", "", 9, row.transport});
-    cells.push_back({"algorithm", "", 24, row.algorithm.empty() ? "N/A" : row.algorithm});
+    cells.push_back({"ranks", "", 5, fmt::format("{}", row.of.ranks)});
+    if (columns.transport) cells.push_back({"transport", "", 9, row.of.transport});
+    cells.push_back({"algorithm", "", 24, row.of.algorithm.empty() ? "N/A" : row.of.algorithm});
   }
   if (columns.explain) append_explanation(cells, columns, row);
   if (columns.stats) append_percentiles(cells, row);
@@ -156,7 +156,8 @@ std::string table_heading_text(const Columns& columns) {
 }
 
 std::string row_text(const Columns& columns, const Row& row) {
-  std::string text = fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.bytes, row.count, row.type, row.op, row.root) +
+  std::string text = fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.of.bytes, row.of.count, row.of.dtype,
+                                 row.of.op, row.of.root) +
                      placement_text(columns, row.out_of_place) + placement_text(columns, row.in_place);
   if (columns.timestamps) text += fmt::format("{:>21}", row.timestamp);
   const std::vector<ExtraCell> extra = extra_cells(columns, row);

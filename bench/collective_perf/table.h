@@ -65,17 +65,10 @@ struct Measured {
 };
 
 struct Row {
-  std::int64_t bytes = 0;
-  std::int64_t count = 0;
-  std::string type;
-  std::string op = "none";
-  int root = -1;
+  core::RowRecord of;  // the row's operation, transport and algorithm
   Measured out_of_place;
   Measured in_place;
-  std::string timestamp;  // "2026-01-31 23:59:59"
-  int ranks = 0;
-  std::string transport;
-  std::string algorithm;
+  std::string timestamp;          // "2026-01-31 23:59:59"
   std::optional<PlanFacts> plan;  // --explain
 };
 

@@ -10,10 +10,10 @@ namespace {
 
 Row sample_row() {
   Row row;
-  row.bytes = 8;
-  row.count = 2;
-  row.type = "float";
-  row.op = "sum";
+  row.of.bytes = 8;
+  row.of.count = 2;
+  row.of.dtype = "float";
+  row.of.op = "sum";
   row.out_of_place.time_us = 12.9;
   row.out_of_place.wrong = 0;
   row.in_place = row.out_of_place;
@@ -54,11 +54,11 @@ TEST(Table, RowIsNcclTests) {
 
 TEST(Table, LargeRow) {
   Row row = sample_row();
-  row.bytes = 134217728;
-  row.count = 33554432;
-  row.type = "bfloat16";
-  row.op = "none";
-  row.root = 3;
+  row.of.bytes = 134217728;
+  row.of.count = 33554432;
+  row.of.dtype = "bfloat16";
+  row.of.op = "none";
+  row.of.root = 3;
   row.out_of_place = {};
   row.out_of_place.time_us = 123456.78;
   row.out_of_place.algbw_gbps = 480.567;
@@ -114,8 +114,8 @@ TEST(Table, Timestamps) {
 
 TEST(Table, OwnColumnsStandToTheRight) {
   Row row = sample_row();
-  row.ranks = 8;
-  row.algorithm = "ring:lanes=2";
+  row.of.ranks = 8;
+  row.of.algorithm = "ring:lanes=2";
   row.plan = PlanFacts{{14, 14, 98, 10.5}, {}, {}};
   row.out_of_place.measured_over_predicted = 1.2286;
   row.out_of_place.samples = {.median = 12.5, .p95 = 14, .p99 = 15};
@@ -155,7 +155,7 @@ TEST(Table, WhatIsNotKnownIsNotGuessed) {
 // A script that splits at white space finds nccl-tests' thirteen columns whichever others are on.
 TEST(Table, WordsOfNcclTestsKeepTheirPlaces) {
   Row row = sample_row();
-  row.algorithm = "double_tree";
+  row.of.algorithm = "double_tree";
   row.out_of_place.wrong.reset();
   const std::vector<std::string> plain = words_of(row_text({}, row));
   ASSERT_EQ(plain.size(), 13u);

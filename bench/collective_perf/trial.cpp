@@ -300,16 +300,27 @@ std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks) {
   return busiest;
 }
 
+core::RowRecord record_of(const Operation& operation, int num_ranks) {
+  core::RowRecord record;
+  record.collective = collectives::name_of(operation.kind);
+  record.ranks = num_ranks;
+  record.bytes = row_bytes(operation, num_ranks);
+  record.count = operation.count;
+  record.dtype = core::name_of(operation.dtype);
+  if (collectives::has_op(operation.kind)) record.op = core::name_of(operation.op);
+  if (collectives::has_root(operation.kind)) record.root = operation.root;
+  record.in_place = operation.in_place;
+  return record;
+}
+
 RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial,
                   const TimeRule& rule, bool checked) {
   const TrialData& mine = trial.measured();
-  RowResult result;
-  result.operation = operation;
-  result.bytes = row_bytes(operation, world.num_ranks());
+  RowResult result{record_of(operation, world.num_ranks()), operation};
   result.algorithm = trial.prepared().algorithm;
   result.executor = trial.prepared().executor;
   result.samples_us = slowest(world, mine.samples_us);
-  result.timed_calls = mine.timed_calls;
+  result.iterations = mine.timed_calls;
   result.graph_iterations = trial.is_graph() ? trial.iterations_per_sample() : 0;
   const auto samples = static_cast<double>(std::max<std::size_t>(mine.samples_us.size(), 1));
   result.time_us = time_by(rule, transports::all_gather_value(world, mine.total_us / samples));
@@ -317,6 +328,7 @@ RowResult combine(transports::World& world, const collectives::Operation& operat
   if (checked) {
     const auto wrong = transports::all_gather_value(world, mine.wrong);
     result.wrong = std::accumulate(wrong.begin(), wrong.end(), std::int64_t{0});
+    if (*result.wrong != 0) result.status = "wrong";
   }
   set_bandwidths(result, world.num_ranks());
   return result;
@@ -324,8 +336,8 @@ RowResult combine(transports::World& world, const collectives::Operation& operat
 
 void set_bandwidths(RowResult& result, int num_ranks) {
   const collectives::Kind kind = result.operation.kind;
-  result.algbw_gbps = collectives::algorithm_bandwidth_gbps(kind, num_ranks, result.bytes, result.time_us);
-  result.busbw_gbps = result.algbw_gbps * collectives::bus_bandwidth_factor(kind, num_ranks);
+  result.algbw_gbps = collectives::algorithm_bandwidth_gbps(kind, num_ranks, result.bytes, *result.time_us);
+  result.busbw_gbps = *result.algbw_gbps * collectives::bus_bandwidth_factor(kind, num_ranks);
 }
 
 }  // namespace lockstep::sweep

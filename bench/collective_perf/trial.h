@@ -117,25 +117,15 @@ struct PlanFacts : core::PlanRecord {
   std::optional<double> memory_us = {};
 };
 
-struct RowResult {
-  collectives::Operation operation;
-  std::int64_t bytes = 0;  // bytes that algbw divides by
-  std::string algorithm;
-  std::string executor;
-  std::vector<double> samples_us;     // [timed call] time of the slowest rank
-  double time_us = 0;                 // per call, over the ranks as -a says
-  double queued_us = 0;               // the host's time until the call was enqueued
-  std::optional<std::int64_t> wrong;  // wrong elements, over all ranks and calls; nothing if unchecked
-  std::int64_t timed_calls = 0;
-  int graph_iterations = 0;  // iterations that one sample (a graph) replays; 0: no graph
-  std::optional<PlanFacts> plan;
-  std::vector<core::GpuStateRecord> gpu_states;     // behind the last sample; on rank 0, where there is NVML
-  std::optional<core::GpuClocksRecord> gpu_clocks;  // likewise
-  double algbw_gbps = 0;
-  double busbw_gbps = 0;
-  // With -M: what the session had taken at the end of the row, by all ranks on the GPU from which most is taken.
-  std::optional<core::GpuMemoryRecord> gpu_memory = {};
+// The row's record, still without what it has from its run: number, transport and basis. time_us, algbw_gbps and
+// busbw_gbps are known, and queued_us unless it is simulated; `facts` take the place of `plan`.
+struct RowResult : core::RowRecord {
+  collectives::Operation operation = {};
+  std::optional<PlanFacts> facts = {};
 };
+
+// The fields of a row's record that follow from its operation.
+core::RowRecord record_of(const collectives::Operation& operation, int num_ranks);
 
 // Bytes that algbw divides by: those of the busiest rank in all_to_all_v, else collectives::message_bytes.
 std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks);

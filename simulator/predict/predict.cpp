@@ -175,6 +175,20 @@ std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::s
   return taken;
 }
 
+std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
+  const auto most = std::max_element(parts.begin(), parts.end(),
+                                     [](const auto& a, const auto& b) { return a.compute_ps() < b.compute_ps(); });
+  return static_cast<std::size_t>(most - parts.begin());
+}
+
+void take_time(Replay& replay, const schedules::Step& step, const Simulation& simulation, const Machine& machine,
+               std::span<const std::vector<std::int64_t>> members, const schedules::BlockingLanes& blocking = {}) {
+  replay.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
+  replay.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
+  replay.busiest = busiest_of(replay.parts);
+  replay.collectives = collectives_of(step, replay.busiest, machine, members);
+}
+
 // `priced`: the step; if ranks share cores, one per number of ranks (simulate_on_shared_cores()).
 Simulation run(std::span<const schedules::Step> priced, const workload::Layout& layout, const Machine& machine,
                std::vector<std::int64_t> places, std::span<const std::vector<std::int64_t>> members) {
@@ -234,12 +248,6 @@ std::vector<std::vector<schedules::ActivationBytes>> activations_of_stages(const
     }
   }
   return all;
-}
-
-std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
-  const auto most = std::max_element(parts.begin(), parts.end(),
-                                     [](const auto& a, const auto& b) { return a.compute_ps() < b.compute_ps(); });
-  return static_cast<std::size_t>(most - parts.begin());
 }
 
 void add_rates(Prediction& prediction, const workload::Model& model, const workload::Layout& layout,
@@ -364,11 +372,8 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   const auto begin = std::chrono::steady_clock::now();
   Simulation simulation = run(priced, layout, machine, std::move(places), members);
   prediction.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  prediction.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
+  take_time(prediction, step, simulation, machine, members);
   prediction.events = simulation.events;
-  prediction.parts = schedules::breakdown_of(step, simulation.timeline);
-  prediction.busiest = busiest_of(prediction.parts);
-  prediction.collectives = collectives_of(step, prediction.busiest, machine, members);
   prediction.bubbles = bubbles_of_step(step, simulation.timeline, prediction.parts);
   prediction.memory = memory_of(model, layout, schedule);
   prediction.fullest = worst_of(prediction.memory);
@@ -410,10 +415,7 @@ Replay replay(const schedules::Step& step, const Machine& machine, const schedul
   const auto members = members_of_groups(step, layout, machine, places);
   Simulation simulation = run(std::span(&step, 1), layout, machine, places, members);
   Replay replay;
-  replay.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
-  replay.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
-  replay.busiest = busiest_of(replay.parts);
-  replay.collectives = collectives_of(step, replay.busiest, machine, members);
+  take_time(replay, step, simulation, machine, members, blocking);
   replay.timeline = std::move(simulation.timeline);
   return replay;
 }
