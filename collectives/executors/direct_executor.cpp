@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/executors/message_program.h"
 #include "collectives/executors/program_time.h"
-#include "collectives/plan/check.h"
 #include "collectives/plan/program.h"
 #include "core/error.h"
 #include "kernels/reduce/reduce.h"
@@ -44,16 +44,10 @@ Plan without_empty_blocks(Plan plan, const collectives::CountMatrix& counts) {
   return plan;
 }
 
-// Returns a plan that gives the right result when input and output overlap.
-Plan made_fit_for_in_place(const Plan& plan) {
-  if (plan::check(plan, {.capacity = plan::kUnbounded, .in_place = true}).ok()) return plan;
-  return plan::stage_input(plan);
-}
-
 }  // namespace
 
 Program lower_for_direct(const Plan& plan, const collectives::Operation& operation, const DirectOptions& options) {
-  const Plan whole = operation.in_place ? made_fit_for_in_place(plan) : plan;
+  const Plan whole = usable_plan(plan, operation);
   const Plan base = operation.matrix != nullptr ? without_empty_blocks(whole, *operation.matrix) : whole;
   const std::int64_t block_bytes = longest_block(operation) * static_cast<std::int64_t>(core::size_of(operation.dtype));
   const std::int64_t chunk_bytes = block_bytes / plan.chunks_per_block;

@@ -112,9 +112,9 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
 // Throws core::Error(usage) if ranks share cores.
 Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine);
 
-// Simulates the step with rank r on device r. Throws core::Error(usage) if ranks share cores, or if there are more
-// ranks than devices of a torus, or on a deadlock.
-// `blocking`: lanes that an idle rank waits for even without a dependency (schedules::breakdown_of()).
+// The time of a step of all ranks, such as one that a trace describes (schedules/step/traces.h), with rank r on device
+// r. Throws core::Error(usage) if ranks share cores, or if there are more ranks than devices of a torus, or on a
+// deadlock. `blocking`: lanes that an idle rank waits for even without a dependency (schedules::breakdown_of()).
 Replay replay(const schedules::Step& step, const Machine& machine, const schedules::BlockingLanes& blocking = {});
 
 }  // namespace lockstep::simulator
