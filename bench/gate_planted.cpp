@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,8 +83,7 @@ void serve_alone() {
   const std::unique_ptr<core::Device> device = core::make_cpu_device();
   MemoryCase memory(*device);
   ComputeCase compute;
-  serve::Orders orders("gate_planted", {"memory", "compute"});
-  serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
+  serve::serve("gate_planted", {"memory", "compute"}, [&](std::size_t index, std::int64_t calls) {
     return serve::us_of_calls(calls, [&] { index == 0 ? memory.call() : compute.call(); });
   });
   if (!std::isfinite(memory.result() + compute.result())) std::abort();  // so that no call can be left out
@@ -109,9 +107,7 @@ void serve_collective() {
       prepared.collective->run(set, set + kCount);
       next = (next + 1) % kSets;
     };
-    std::optional<serve::Orders> orders;
-    if (endpoint.world.rank() == 0) orders.emplace("gate_planted", std::vector<std::string>{"collective"});
-    serve::serve_ranks(orders ? &*orders : nullptr, endpoint.world,
+    serve::serve_ranks("gate_planted", {"collective"}, endpoint.world,
                        [&](std::size_t, std::int64_t calls) { return serve::us_of_calls(calls, call); });
     endpoint.device.release(memory);
   });

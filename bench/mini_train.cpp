@@ -36,10 +36,8 @@ void serve_steps(const TrainFlags& flags, const trainer::Corpus& corpus) {
   const trainer::TrainOptions& options = flags.options;
   const std::string name = step_name(options);
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& /*made*/, trainer::RankTrainer& rank) {
-    std::optional<serve::Orders> orders;
-    if (rank.model().rank() == 0) orders.emplace(flags.program, std::vector<std::string>{name});
     std::int64_t step = 0;
-    serve::serve_ranks(orders ? &*orders : nullptr, rank.model().mesh().messages, [&](std::size_t, std::int64_t calls) {
+    serve::serve_ranks(flags.program, {name}, rank.model().mesh().messages, [&](std::size_t, std::int64_t calls) {
       return serve::us_of_calls(calls, [&] { rank.train_step(++step); });
     });
   });

@@ -367,12 +367,9 @@ class Server {
 
 void serve_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints) {
   Server server(session, endpoints);
-  transports::World& world = endpoints.front()->world;
   std::vector<std::string> names;
   for (const ServedRow& row : server.rows()) names.push_back(row.name);
-  std::optional<serve::Orders> orders;
-  if (world.rank() == 0) orders.emplace(session.flags.program, names);
-  serve::serve_ranks(orders ? &*orders : nullptr, world,
+  serve::serve_ranks(session.flags.program, names, endpoints.front()->world,
                      [&](std::size_t index, std::int64_t calls) { return server.us_of_call(index, calls); });
 }
 

@@ -4,6 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <span>
+#include <variant>
 
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -31,6 +34,13 @@ std::int64_t number_in(const Json& order, const char* name, std::int64_t least, 
                           "\" is missing or wrong; allowed: " + std::to_string(least) + " to " + std::to_string(most));
 }
 
+// `runs` runs of a case, one after the other, each of `calls` calls and timed as a whole.
+struct Order {
+  std::int64_t case_index;
+  std::int64_t runs;
+  std::int64_t calls;
+};
+
 Order parse_order(const std::string& line, std::size_t num_cases) {
   constexpr std::int64_t kMostRuns = 1 << 20;
   constexpr std::int64_t kMostCalls = std::int64_t{1} << 40;
@@ -40,10 +50,29 @@ Order parse_order(const std::string& line, std::size_t num_cases) {
           number_in(order, "calls", 1, kMostCalls)};
 }
 
-}  // namespace
+struct Silence {};  // no order came in time
+struct End {};      // no more orders will come
 
-Orders::Orders(const std::string& program, const std::vector<std::string>& cases, int in, int out)
-    : num_cases_(cases.size()), in_(in), out_(out) {
+// The worker's standard input and output.
+class Orders {
+ public:
+  // Writes the list of cases.
+  Orders(const std::string& program, const std::vector<std::string>& cases);
+  // Answers an invalid order with an error, and waits for the next one.
+  std::variant<Order, Silence, End> next(std::chrono::milliseconds patience);
+  void answer(std::span<const double> us_of_call);
+  void answer_error(const std::string& why);
+
+ private:
+  void say(const std::string& line);
+  bool read_more(std::chrono::milliseconds patience);
+
+  std::size_t num_cases_;
+  bool ended_ = false;
+  std::string unread_;
+};
+
+Orders::Orders(const std::string& program, const std::vector<std::string>& cases) : num_cases_(cases.size()) {
   say(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
 }
 
@@ -66,12 +95,12 @@ std::variant<Order, Silence, End> Orders::next(std::chrono::milliseconds patienc
 }
 
 bool Orders::read_more(std::chrono::milliseconds patience) {
-  pollfd wanted{.fd = in_, .events = POLLIN, .revents = 0};
+  pollfd wanted{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
   const int ready = poll(&wanted, 1, static_cast<int>(patience.count()));
   if (ready < 0 && errno != EINTR) throw broken("cannot wait for orders");
   if (ready <= 0) return false;
   std::array<char, 4096> piece;
-  const ssize_t size = read(in_, piece.data(), piece.size());
+  const ssize_t size = read(STDIN_FILENO, piece.data(), piece.size());
   if (size < 0) throw broken("cannot read orders");
   if (size == 0) ended_ = true;
   unread_.append(piece.data(), static_cast<std::size_t>(size));
@@ -91,21 +120,24 @@ void Orders::answer_error(const std::string& why) {
 void Orders::say(const std::string& text) {
   const std::string line = text + "\n";
   for (std::size_t done = 0; done < line.size();) {
-    const ssize_t size = write(out_, line.data() + done, line.size() - done);
+    const ssize_t size = write(STDOUT_FILENO, line.data() + done, line.size() - done);
     if (size < 0 && errno != EINTR) throw broken("cannot answer");
     if (size > 0) done += static_cast<std::size_t>(size);
   }
 }
 
+}  // namespace
+
 // Not inlined, with a fixed name: the instruction counter finds the start and end of a run by it
 // (ci/gate/deterministic.py).
-extern "C" [[gnu::noinline]] double lockstep_served_run(
-    const std::function<double(std::size_t, std::int64_t)>* us_of_call, std::size_t case_index, std::int64_t calls) {
+extern "C" [[gnu::noinline]] double lockstep_served_run(const UsOfCall* us_of_call, std::size_t case_index,
+                                                        std::int64_t calls) {
   return (*us_of_call)(case_index, calls);
 }
 
-void serve(Orders& orders, const std::function<double(std::size_t, std::int64_t)>& us_of_call) {
+void serve(const std::string& program, const std::vector<std::string>& cases, const UsOfCall& us_of_call) {
   constexpr std::chrono::milliseconds kPatience{60'000};
+  Orders orders(program, cases);
   while (true) {
     const auto said = orders.next(kPatience);
     if (std::holds_alternative<End>(said)) return;
@@ -147,10 +179,12 @@ Heard listen(Orders& orders) {
 
 }  // namespace
 
-void serve_ranks(Orders* orders, transports::World& world,
-                 const std::function<double(std::size_t, std::int64_t)>& us_of_call) {
+void serve_ranks(const std::string& program, const std::vector<std::string>& cases, transports::World& world,
+                 const UsOfCall& us_of_call) {
+  std::optional<Orders> orders;
+  if (world.rank() == 0) orders.emplace(program, cases);
   while (true) {
-    const Heard mine = orders != nullptr ? listen(*orders) : Heard{};
+    const Heard mine = orders ? listen(*orders) : Heard{};
     const Heard heard = transports::all_gather_value(world, mine)[0];
     if (heard.is_end) return;
     if (!heard.is_order) continue;
@@ -161,7 +195,7 @@ void serve_ranks(Orders* orders, transports::World& world,
       const std::vector<double> all = transports::all_gather_value(world, own);
       us.push_back(*std::max_element(all.begin(), all.end()));
     }
-    if (orders != nullptr) orders->answer(us);
+    if (orders) orders->answer(us);
   }
 }
 
