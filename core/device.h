@@ -89,7 +89,6 @@ class Device {
   virtual std::size_t peak_bytes() const = 0;
   // Bytes that the device has taken for allocations, and those that it keeps for reuse.
   virtual std::size_t reserved_bytes() const { return allocated_bytes(); }
-  virtual std::size_t peak_reserved_bytes() const { return peak_bytes(); }
   // Frees the memory that is kept and that no work uses, for other ranks and other programs on the device.
   virtual void free_unused() {}
 

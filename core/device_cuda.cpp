@@ -100,7 +100,6 @@ class CudaDevice final : public Device {
   std::size_t allocated_bytes() const override { return pool_->bytes().held; }
   std::size_t peak_bytes() const override { return pool_->bytes().peak_held; }
   std::size_t reserved_bytes() const override { return pool_->bytes().reserved; }
-  std::size_t peak_reserved_bytes() const override { return pool_->bytes().peak_reserved; }
   void free_unused() override { pool_->free_unused(); }
 
   void* allocate_pinned(std::size_t size_bytes) override;
@@ -282,13 +281,6 @@ std::size_t cuda_free_bytes(int index) {
   check_cuda(cudaSetDevice(index), "cudaSetDevice", caller);
   check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", caller);
   return free_bytes;
-}
-
-bool cuda_can_reach(int from, int to) {
-  if (from == to) return true;
-  int reaches = 0;
-  check_cuda(cudaDeviceCanAccessPeer(&reaches, from, to), "cudaDeviceCanAccessPeer", {.rank = -1, .device = from});
-  return reaches != 0;
 }
 
 namespace {

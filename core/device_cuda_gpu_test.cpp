@@ -32,7 +32,6 @@ TEST_F(CudaDeviceTest, InventoryDescribesIt) {
   EXPECT_EQ(info.pci_id.size(), std::string("0000:1b:00.0").size());
   EXPECT_GE(info.compute_capability, 50);
   EXPECT_GT(info.l2_bytes, std::size_t{1} << 20);
-  EXPECT_TRUE(cuda_can_reach(0, 0));
 }
 
 // Sizes around the staging blocks of 4 MiB: less than one, one, slightly more than one and than three.
@@ -165,7 +164,6 @@ TEST_F(CudaStreamsTest, ReservedMemoryIsCountedAndFreedOnRequest) {
     stream->synchronize();  // events recorded after the last use of the memory have passed
   device->free_unused();
   EXPECT_LT(device->reserved_bytes(), 2 * kLargeBytes);
-  EXPECT_GE(device->peak_reserved_bytes(), 4 * kLargeBytes);
 }
 
 TEST_F(CudaStreamsTest, WhatIsKeptIsGivenBackForWhatIsNeeded) {

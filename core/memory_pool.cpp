@@ -114,7 +114,6 @@ MemoryPool::Blocks::iterator MemoryPool::add_chunk(std::size_t size_class, std::
   auto* const memory = static_cast<std::byte*>(raw_->allocate(chunk_bytes));
   if (memory == nullptr) return blocks_.end();
   bytes_.reserved += chunk_bytes;
-  bytes_.peak_reserved = std::max(bytes_.peak_reserved, bytes_.reserved);
   const Block block{.chunk = memory, .chunk_bytes = chunk_bytes, .size_bytes = chunk_bytes, .size_class = size_class};
   const auto added = blocks_.emplace(memory, block).first;
   list(added);

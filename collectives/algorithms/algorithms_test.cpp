@@ -9,12 +9,12 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/building_blocks.h"
-#include "collectives/algorithms/every_choice.h"
 #include "collectives/plan/check.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/messages.h"
 #include "collectives/plan/text.h"
 #include "core/error.h"
+#include "testing/collectives/every_choice.h"
 #include "testing/core/thrown.h"
 
 namespace lockstep::algorithms {
