@@ -27,11 +27,24 @@ constexpr std::size_t kCallBytes = std::size_t{256} << 10;
 // registers, about as long. Nothing is shared between threads.
 class MemoryCase {
  public:
-  explicit MemoryCase(core::Device& device);
-  ~MemoryCase();
+  explicit MemoryCase(core::Device& device)
+      : device_(device), words_(static_cast<std::uint64_t*>(device.allocate(kArrayBytes))) {
+    std::fill_n(words_, kArrayWords, 1);
+  }
+
+  ~MemoryCase() { device_.release(words_); }
+
   MemoryCase(const MemoryCase&) = delete;
   MemoryCase& operator=(const MemoryCase&) = delete;
-  void call();
+  void call() {
+    constexpr std::size_t kWords = kCallBytes / sizeof(std::uint64_t);
+    const std::uint64_t* const from = words_ + next_;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < kWords; ++i) sum += from[i];
+    sum_ += sum;
+    next_ = (next_ + kWords) % kArrayWords;
+  }
+
   double result() const { return static_cast<double>(sum_); }
 
  private:
@@ -43,41 +56,22 @@ class MemoryCase {
 
 class ComputeCase {
  public:
-  void call();
+  void call() {
+    constexpr int kRounds = 4000;
+    constexpr std::size_t kChains = 8;  // as many as keep the multipliers busy
+    std::array<double, kChains> chains;
+    chains.fill(value_);
+    for (int round = 0; round < kRounds; ++round) {
+      for (double& chain : chains) chain = chain * 0.999999 + 1e-6;
+    }
+    for (const double chain : chains) value_ = std::max(value_, chain);
+  }
+
   double result() const { return value_; }
 
  private:
   double value_ = 1;
 };
-
-MemoryCase::MemoryCase(core::Device& device)
-    : device_(device), words_(static_cast<std::uint64_t*>(device.allocate(kArrayBytes))) {
-  std::fill_n(words_, kArrayWords, 1);
-}
-
-MemoryCase::~MemoryCase() {
-  device_.release(words_);
-}
-
-void MemoryCase::call() {
-  constexpr std::size_t kWords = kCallBytes / sizeof(std::uint64_t);
-  const std::uint64_t* const from = words_ + next_;
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < kWords; ++i) sum += from[i];
-  sum_ += sum;
-  next_ = (next_ + kWords) % kArrayWords;
-}
-
-void ComputeCase::call() {
-  constexpr int kRounds = 4000;
-  constexpr std::size_t kChains = 8;  // as many as keep the multipliers busy
-  std::array<double, kChains> chains;
-  chains.fill(value_);
-  for (int round = 0; round < kRounds; ++round) {
-    for (double& chain : chains) chain = chain * 0.999999 + 1e-6;
-  }
-  for (const double chain : chains) value_ = std::max(value_, chain);
-}
 
 void serve_alone() {
   const std::unique_ptr<core::Device> device = core::make_cpu_device();

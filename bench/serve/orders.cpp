@@ -57,74 +57,64 @@ struct End {};      // no more orders will come
 class Orders {
  public:
   // Writes the list of cases.
-  Orders(const std::string& program, const std::vector<std::string>& cases);
+  Orders(const std::string& program, const std::vector<std::string>& cases) : num_cases_(cases.size()) {
+    say(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
+  }
+
   // Answers an invalid order with an error, and waits for the next one.
-  std::variant<Order, Silence, End> next(std::chrono::milliseconds patience);
-  void answer(std::span<const double> us_of_call);
-  void answer_error(const std::string& why);
+  std::variant<Order, Silence, End> next(std::chrono::milliseconds patience) {
+    while (true) {
+      const std::size_t end = unread_.find('\n');
+      if (end == std::string::npos) {
+        if (ended_) return End{};
+        if (!read_more(patience)) return Silence{};
+        continue;
+      }
+      const std::string line = unread_.substr(0, end);
+      unread_.erase(0, end + 1);
+      try {
+        return parse_order(line, num_cases_);
+      } catch (const core::Error& error) {
+        answer_error(error.what());
+      }
+    }
+  }
+
+  // Every time has the same number of characters: texts of other lengths would leave the heap in another state, and the
+  // instruction count of the next run would include how long malloc searches there.
+  void answer(std::span<const double> us_of_call) {
+    say(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
+  }
+
+  void answer_error(const std::string& why) { say(Json{{"error", why}}.dump()); }
 
  private:
-  void say(const std::string& line);
-  bool read_more(std::chrono::milliseconds patience);
+  void say(const std::string& text) {
+    const std::string line = text + "\n";
+    for (std::size_t done = 0; done < line.size();) {
+      const ssize_t size = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+      if (size < 0 && errno != EINTR) throw broken("cannot answer");
+      if (size > 0) done += static_cast<std::size_t>(size);
+    }
+  }
+
+  bool read_more(std::chrono::milliseconds patience) {
+    pollfd wanted{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    const int ready = poll(&wanted, 1, static_cast<int>(patience.count()));
+    if (ready < 0 && errno != EINTR) throw broken("cannot wait for orders");
+    if (ready <= 0) return false;
+    std::array<char, 4096> piece;
+    const ssize_t size = read(STDIN_FILENO, piece.data(), piece.size());
+    if (size < 0) throw broken("cannot read orders");
+    if (size == 0) ended_ = true;
+    unread_.append(piece.data(), static_cast<std::size_t>(size));
+    return true;
+  }
 
   std::size_t num_cases_;
   bool ended_ = false;
   std::string unread_;
 };
-
-Orders::Orders(const std::string& program, const std::vector<std::string>& cases) : num_cases_(cases.size()) {
-  say(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
-}
-
-std::variant<Order, Silence, End> Orders::next(std::chrono::milliseconds patience) {
-  while (true) {
-    const std::size_t end = unread_.find('\n');
-    if (end == std::string::npos) {
-      if (ended_) return End{};
-      if (!read_more(patience)) return Silence{};
-      continue;
-    }
-    const std::string line = unread_.substr(0, end);
-    unread_.erase(0, end + 1);
-    try {
-      return parse_order(line, num_cases_);
-    } catch (const core::Error& error) {
-      answer_error(error.what());
-    }
-  }
-}
-
-bool Orders::read_more(std::chrono::milliseconds patience) {
-  pollfd wanted{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  const int ready = poll(&wanted, 1, static_cast<int>(patience.count()));
-  if (ready < 0 && errno != EINTR) throw broken("cannot wait for orders");
-  if (ready <= 0) return false;
-  std::array<char, 4096> piece;
-  const ssize_t size = read(STDIN_FILENO, piece.data(), piece.size());
-  if (size < 0) throw broken("cannot read orders");
-  if (size == 0) ended_ = true;
-  unread_.append(piece.data(), static_cast<std::size_t>(size));
-  return true;
-}
-
-// Every time has the same number of characters: texts of other lengths would leave the heap in another state, and the
-// instruction count of the next run would include how long malloc searches there.
-void Orders::answer(std::span<const double> us_of_call) {
-  say(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
-}
-
-void Orders::answer_error(const std::string& why) {
-  say(Json{{"error", why}}.dump());
-}
-
-void Orders::say(const std::string& text) {
-  const std::string line = text + "\n";
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t size = write(STDOUT_FILENO, line.data() + done, line.size() - done);
-    if (size < 0 && errno != EINTR) throw broken("cannot answer");
-    if (size > 0) done += static_cast<std::size_t>(size);
-  }
-}
 
 }  // namespace
 
