@@ -2,12 +2,12 @@
 import json
 import math
 import random
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 from gate.ab import Budget, measure
+from gate.ab_test import PYTHON
 from gate.model import UsageError
 from gate.pairs import Pairing, Timing
 from gate.rule import Rule
@@ -18,9 +18,9 @@ SAME = Kind(0.0, 0)
 
 # Among two workers side by side, the one that runs first is slower by 5 % for its whole life.
 SECOND_IS_FASTER = """
-    import json, os, sys
+    import os, sys
     mark, us = sys.argv[1], None
-    print(json.dumps({"serve": 1, "program": "fake", "cases": ["a"]}), flush=True)
+    print('{"serve": 1, "program": "fake", "cases": ["a"]}', flush=True)
     for line in sys.stdin:
         if us is None:
             try:
@@ -29,7 +29,7 @@ SECOND_IS_FASTER = """
             except FileExistsError:
                 os.remove(mark)
                 us = 10.0
-        print(json.dumps({"us": [us] * json.loads(line)["runs"]}), flush=True)
+        print(f'{{"us": {[us] * eval(line)["runs"]}}}', flush=True)
 """
 
 
@@ -44,7 +44,7 @@ class BaseFirst(Pairing):
 def second_is_faster(tmp_path: Path):
     program = tmp_path / "server.py"
     program.write_text(textwrap.dedent(SECOND_IS_FASTER))
-    return lambda core: Worker([sys.executable, str(program), str(tmp_path / "mark")], core=core)
+    return lambda core: Worker([*PYTHON, str(program), str(tmp_path / "mark")], core=core)
 
 
 def trials_with(make: type[Pairing], start, number: int) -> list[Trial]:

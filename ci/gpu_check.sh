@@ -155,18 +155,12 @@ lacks() {
     sanitizer) [ -z "$sanitizer" ] && echo "compute-sanitizer was not found" ;;
     ncu) [ -z "$ncu" ] && echo "Nsight Compute (ncu) was not found" ;;
     nccl*) ! is_at_least "${nccl_version:-0}" "${1#*=}" && echo "NCCL is ${nccl_version:-unknown}; allowed: ${1#*=} or newer" ;;
-    flag:*) lacks_flag "${1#flag:}" && echo "${1#flag:} is not there" ;;
     *) echo "the table asks for '$1', which is unknown" ;;
   esac
 }
 
 has_torch() {
   [ -n "$python" ] && "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
-}
-lacks_flag() {  # PROGRAM:FLAG
-  local help
-  help=$(LD_LIBRARY_PATH=$(library_path) timeout 10 "$bundle/bin/${1%%:*}" --help 2>/dev/null)
-  [[ $help != *"${1#*:}"* ]]
 }
 
 library_path() { echo "$bundle/lib$found_folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"; }

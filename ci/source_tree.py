@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -70,18 +73,31 @@ class SourceTree:
         return text.hexdigest()
 
 
-class Stamps:
-    """Stores in a folder which digests passed."""
+def check_parser(doc: str) -> argparse.ArgumentParser:
+    """Flags of a program that checks the sources of a build."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("files", nargs="*", help="only these; paths from the root")
+    return parser
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
 
-    def has(self, digest: str) -> bool:
-        return (self.folder / digest).exists()
-
-    def add(self, digest: str) -> None:
-        (self.folder / digest).touch()
+def check_changed(passed: Path, digests: dict[str, str], groups: Callable[[list[str]], list[list[str]]],
+                  check: Callable[[list[str]], dict[str, str | None]], jobs: int) -> tuple[int, list[str]]:
+    """Checks the files whose digests are not in the folder `passed`, a group at a time: `check` returns each file's findings. Adds those
+    without any. Returns the number of files that were not checked, and the findings."""
+    passed.mkdir(parents=True, exist_ok=True)
+    waiting = [path for path, digest in digests.items() if not (passed / digest).exists()]
+    findings = []
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        for found in pool.map(check, groups(waiting)):
+            for path, finding in found.items():
+                if finding:
+                    findings.append(finding)
+                else:
+                    (passed / digests[path]).touch()
+    return len(digests) - len(waiting), findings
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ together are first checked as one, in half the time; only if that has findings, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -16,11 +15,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from source_groups import groups
-from source_tree import SourceTree, Stamps, compile_commands
+from source_tree import SourceTree, check_changed, check_parser, compile_commands
 
 CLANG_TIDY = "clang-tidy-14"
 # Warnings that groups cause: members are headers to clang-tidy, although they are named .cpp and hide names.
@@ -89,37 +87,21 @@ def tidy_group(root: Path, database: Path, sources: dict[str, str], group: list[
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--build", type=Path, required=True)
+    parser = check_parser(__doc__)
     parser.add_argument("--tests", action="store_true", help="*_test.cpp too")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("files", nargs="*", help="only these; paths from the root")
     options = parser.parse_args()
     root, build = options.root.resolve(), options.build.resolve()
 
-    tree = SourceTree(root)
-    database = root / "build" / "lint"
-    stamps = Stamps(database / "tidy")
+    tree, database = SourceTree(root), root / "build" / "lint"
     rules = (root / ".clang-tidy").read_text(encoding="utf-8")
     sources = compiled_sources(root, build, database)
     if unknown := sorted(set(options.files) - set(sources)):
         raise SystemExit(f"ci/tidy.py: not among the C++ sources that {build} compiles alone: {' '.join(unknown)}")
     chosen = options.files or sorted(s for s in sources if options.tests or not s.endswith("_test.cpp"))
     digests = {path: tree.digest(path, rules, sources[path]) for path in chosen}
-    waiting = [path for path in chosen if not stamps.has(digests[path])]
-
-    findings = []
-    with ThreadPoolExecutor(max_workers=options.jobs) as pool:
-        work = [pool.submit(tidy_group, root, database, sources, group) for group in grouped(root, sources, waiting)]
-        for done in work:
-            for path, finding in done.result().items():
-                if finding:
-                    findings.append(finding)
-                else:
-                    stamps.add(digests[path])
-    print("\n".join(findings + [f"clang-tidy: {len(chosen)} files, {len(chosen) - len(waiting)} unchanged since they "
-                                f"were clean, {len(findings)} with findings"]))
+    unchanged, findings = check_changed(database / "tidy", digests, lambda paths: grouped(root, sources, paths),
+                                        lambda group: tidy_group(root, database, sources, group), options.jobs)
+    print("\n".join(findings + [f"clang-tidy: {len(chosen)} files, {unchanged} unchanged since they were clean, {len(findings)} with findings"]))
     return 1 if findings else 0
 
 

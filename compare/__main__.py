@@ -18,7 +18,6 @@ STUDIES = {
     "openmpi_rules": "Open MPI's own decision with the rules of `tune --openmpi-rules`",
     "kernels": "CPU kernels with streaming loops, PyTorch, oneDNN, OpenBLAS and libmvec",
     "gemm": "our products of matrices with oneDNN 3: should our own code stay?",
-    "attention": "attention on the CPU with PyTorch's",
     "experts": "a mixture of experts with PyTorch's",
     "trainer": "mini_train with PyTorch on the CPU, eager and compiled",
     "links": "every algorithm on emulated links with its prediction",

@@ -12,11 +12,14 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from compare.rows import peer_rows, print_table, records, size_text, time_text
+from compare.kernels import cold_bytes
+from compare.rows import peer_rows, print_table, records
 from compare.runner import attempt, fail, flag, folder_of_results, output_of
+from reports.units import bytes_text, time_text
 
 TARGETS = ["all_reduce_perf", "peers"]
 # Ranges of sizes for us (from, to, factor), sizes for peers, and calls of each size.
@@ -28,8 +31,9 @@ GROUPS = {
 OPENMPI = ("default", "basic_linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring", "rabenseifner")
 MPICH = ("auto", "smp", "recursive_doubling", "reduce_scatter_allgather")
 GLOO = ("ring", "ring_chunked", "halving_doubling", "bcube")
-OURS, PEERS, LIMIT = "lockstep", ("openmpi", "mpich", "gloo"), "two-shot limit"
-LIMIT_FROM_BYTES = 1 << 20  # below, the limit's own start and end weigh more than its bytes
+OURS, PEERS, LIMIT = "lockstep", ("openmpi", "mpich", "gloo"), "streaming limit"
+LIMIT_MS = 500  # time for each size
+LIMIT_FROM_BYTES = 16 << 20  # the limit is of memory: below, ranks' buffers may be in caches
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,16 @@ def forced(algorithm: int) -> list[str]:
     return ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", str(algorithm)]
 
 
+def run_gloo(file: Path, ranks: int, command: Callable[[int, str], list[object]]) -> None:
+    """Runs a process per rank, by its command from the rank and the folder in which they find each other; leaves rank 0's rows."""
+    with tempfile.TemporaryDirectory() as store:
+        others = [subprocess.Popen(["timeout", "300", *map(str, command(rank, store))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                  for rank in range(1, ranks)]
+        attempt(file, command(0, store))
+        for other in others:
+            other.wait()
+
+
 class OneMachine:
     """The programs of one number of ranks, group of sizes and round."""
 
@@ -99,9 +113,13 @@ class OneMachine:
                        "-f", factor, "-n", self.calls, "-w", "5", "--json", self.out / f"ours-{self.label}-{begin}@{chosen}@.jsonl"])
 
     def limit(self) -> None:
-        """On as many threads as there are ranks, so that on a machine with other programs they get the same share."""
-        if program := self.peer("two_shot_limit"):
-            attempt(self.out / f"limit-{self.label}.csv", [program, self.ranks, self.ranks, self.sizes, self.calls])
+        """Streams of a two-shot all-reduce: each rank's input is read once, each rank's output written once. On as many threads as
+        there are ranks, so that on a machine with other programs they get the same share."""
+        sizes = [size for size in map(int, self.sizes.split(",")) if size >= LIMIT_FROM_BYTES]
+        if sizes and (program := self.peer("streaming_limit")):
+            streams = {size: "+".join([f"r{size}"] * self.ranks + [f"w{size}"] * self.ranks) for size in sizes}
+            attempt(self.out / f"limit-{self.label}.csv", [program, self.ranks, cold_bytes("cold"), LIMIT_MS, *(
+                f"all_reduce/{self.ranks}/{size}={of}" for size, of in streams.items())])
 
     def openmpi(self, number: int, name: str) -> None:
         if not (program := self.peer("openmpi_all_reduce")):
@@ -118,15 +136,9 @@ class OneMachine:
                     MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=name)
 
     def gloo(self, name: str) -> None:
-        if not (program := self.peer("gloo_all_reduce")):
-            return
-        with tempfile.TemporaryDirectory() as store:
-            command = lambda rank: [str(program), name, str(rank), str(self.ranks), store, "lo", self.sizes, str(self.calls)]  # noqa: E731
-            others = [subprocess.Popen(["timeout", "300", *command(rank)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                      for rank in range(1, self.ranks)]
-            attempt(self.out / f"gloo-{name}-{self.label}.csv", command(0))
-            for other in others:
-                other.wait()
+        if program := self.peer("gloo_all_reduce"):
+            run_gloo(self.out / f"gloo-{name}-{self.label}.csv", self.ranks,
+                     lambda rank, store: [program, name, rank, self.ranks, store, "lo", self.sizes, self.calls])
 
     def run(self) -> None:
         print(f"{self.label}: ranks, sizes, round", file=sys.stderr)
@@ -141,8 +153,8 @@ class OneMachine:
 
 
 def row_of(times: Times, ranks: int, size: int) -> list[str] | None:
-    """A ratio above 1: Lockstep is faster by this factor. The limit is the time that the machine needs to move the bytes of a
-    two-shot all-reduce, measured in the same run."""
+    """A ratio above 1: Lockstep is faster by this factor. The limit is the time of plain loops that move a two-shot all-reduce's bytes
+    from and to memory, measured in the same run."""
     at = {label: times.get(Key(label, ranks, size)) for label in ("lockstep ring", "openmpi ring", LIMIT)}
     ours = best(times, ranks, size, "lockstep auto") or best(times, ranks, size, OURS)
     peers = [found for found in (best(times, ranks, size, name) for name in PEERS) if found]
@@ -152,7 +164,7 @@ def row_of(times: Times, ranks: int, size: int) -> list[str] | None:
     own_best = best(times, ranks, size, OURS) or ours
     ring = f"{at['openmpi ring'] / at['lockstep ring']:.2f}" if at["openmpi ring"] and at["lockstep ring"] else "-"
     limit = f"{100 * at[LIMIT] / ours[1]:.0f} %" if at[LIMIT] and size >= LIMIT_FROM_BYTES else "-"
-    return [f"{ranks}", size_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), own_best[0].removeprefix(OURS + " "),
+    return [f"{ranks}", bytes_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), own_best[0].removeprefix(OURS + " "),
             time_text(own_best[1]), peer[0], time_text(peer[1]), f"{peer[1] / ours[1]:.2f}", ring, limit]
 
 

@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from statistics import geometric_mean
 
-from compare.kernels import cold_bytes, read_records
+from compare import kernels
 from compare.rows import peer_rows, print_table
 from compare.runner import BOUND_THREADS, ROOT, fail, flag, output_of
 
@@ -66,16 +66,15 @@ def instruction_sets() -> dict[str, str]:
     return {"amx": "AMX", **ours} if "amx_bf16" in flags else ours
 
 
-def own_times(build: Path, out: Path, gemm: str, which: str, options: argparse.Namespace) -> dict[str, float]:
-    records = out / "own.jsonl"
-    output_of([str(build / "bin/kernels_bench"), f"--benchmark_filter=^gemm_(fwd|dgrad|wgrad)/{which}", "--threads", str(options.threads),
-            "--cache", options.cache, "--check", "0", "--ceilings", "0", "--gemm", gemm, "--benchmark_min_time=0.05", "--json", str(records)])
-    return {case.name: case.min_us for case in read_records(records)}
+def own_times(gemm: str, which: str, options: argparse.Namespace) -> dict[str, float]:
+    records = options.out / "own.jsonl"
+    output_of(kernels.bench_command(options, f"^gemm_(fwd|dgrad|wgrad)/{which}", options.cache, records, "--gemm", gemm, seconds=0.05))
+    return {case.name: case.min_us for case in kernels.read_records(records)}
 
 
 def peer_times(peer: Path, names: list[str], options: argparse.Namespace) -> dict[str, float]:
     rows = options.out / "onednn.csv"
-    rows.write_text(output_of([peer, cold_bytes(options.cache), "100", *names], OMP_NUM_THREADS=str(options.threads), **BOUND_THREADS),
+    rows.write_text(output_of([peer, kernels.cold_bytes(options.cache), "100", *names], OMP_NUM_THREADS=str(options.threads), **BOUND_THREADS),
                     encoding="utf-8")
     return {row.case: row.min_us for row in peer_rows(rows)}
 
@@ -107,7 +106,7 @@ def add(times: Times, round_: dict[str, float]) -> None:
         times.setdefault(name, []).append(us)
 
 
-def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) -> tuple[dict[tuple[str, str], Times], dict[str, Times]]:
+def measured(peer: Path, options: argparse.Namespace) -> tuple[dict[tuple[str, str], Times], dict[str, Times]]:
     """Our times by implementation and dtype, and oneDNN's by dtype, of rounds in which all alternate."""
     own: dict[tuple[str, str], Times] = {(gemm, dtype): {} for gemm in instruction_sets() for dtype in options.dtypes}
     library: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
@@ -116,7 +115,7 @@ def measured(build: Path, peer: Path, out: Path, options: argparse.Namespace) ->
             for group in GROUPS:
                 names: list[str] = []
                 for gemm in instruction_sets():
-                    times = own_times(build, out, gemm, f"{dtype}/{group}", options)
+                    times = own_times(gemm, f"{dtype}/{group}", options)
                     add(own[gemm, dtype], times)
                     names = list(times)
                 add(library[dtype], peer_times(peer, names, options))
@@ -135,7 +134,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     prefix = (options.onednn or onednn_of_pip(ROOT / "build/onednn3")).resolve()
-    own, library = measured(options.build, built_peer(prefix, options.out), options.out, options)
+    own, library = measured(built_peer(prefix, options.out), options)
     print(f"oneDNN {version_of(prefix)}, {options.threads} threads, {options.cache} operands, {options.rounds} rounds")
     for (gemm, dtype), times in own.items():
         print(f"{gemm} ({instruction_sets()[gemm]}), {dtype}: {verdict(times, library[dtype])}")

@@ -6,18 +6,18 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import subprocess
 import sys
-import tempfile
 
-from compare.collectives import OURS, Key, Times, best, forced, load
-from compare.rows import print_table, records, size_text, time_text
+from compare.collectives import OURS, Key, Times, best, forced, load, run_gloo
+from compare.rows import print_table, records
 from compare.runner import ROOT, fail, flag, folder_of_results, output_of
+from reports.units import bytes_text, time_text
 
 TARGETS = ["all_reduce_perf", "sendrecv_perf", "tune", "peers"]
 PEER_ALGORITHMS = {0: "default", 3: "recursive_doubling", 4: "ring", 6: "rabenseifner"}
 NAMESPACES = ROOT / "ci/hosts/namespaces.sh"
 WIRE_MB_S = 125.0  # 1 Gbit/s
+ON_HOST = "LOCKSTEP_ON_HOST"  # in the environment of the study's process on the first host
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -41,29 +41,17 @@ class Hosts:
         self.options, self.out = options, folder_of_results(options).resolve()
         self.tuning = str(self.out / "tuning.json")  # not the table of this machine
 
-    def on_hosts(self, *command: object) -> list[object]:
-        """A rank on each host."""
-        addresses = output_of([NAMESPACES, "addresses", self.options.hosts]).strip()
-        return [NAMESPACES, "enter", 0, "mpirun.openmpi", "--allow-run-as-root", "--host", addresses, "-np", self.options.hosts,
-                "--bind-to", "none", "--mca", "plm_rsh_agent", ROOT / "ci/hosts/agent.sh", "--mca", "oob_tcp_if_include", "10.78.0.0/24",
-                "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "10.78.0.0/24",
-                "--mca", "mpi_yield_when_idle", "1", "-x", "LOCKSTEP_TUNING", *command]
-
     def ran(self, *command: object) -> str:
-        return output_of(self.on_hosts(*command), LOCKSTEP_TUNING=self.tuning)
+        """Output of a command with a rank on each host; namespaces.sh has told Open MPI how to start them."""
+        addresses = output_of([NAMESPACES, "addresses", self.options.hosts]).strip()
+        return output_of(["mpirun.openmpi", "--host", addresses, "-np", self.options.hosts, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
+                          "-x", "LOCKSTEP_TUNING", *command], LOCKSTEP_TUNING=self.tuning)
 
     def gloo(self, size: int, round_: int) -> None:
-        program, name = self.options.build / "bin/peers/gloo_all_reduce", "ring_chunked"
-        if not program.exists():
-            return
-        with tempfile.TemporaryDirectory() as store:
-            files = [(self.out / f"gloo-{size}-{round_}-{host}.csv").open("w") for host in range(self.options.hosts)]
-            started = [subprocess.Popen([str(word) for word in (NAMESPACES, "enter", host, "timeout", "120", program.resolve(), name, host,
-                                         self.options.hosts, store, "port", size, peer_calls_of(size))], stdout=file)
-                       for host, file in enumerate(files)]
-            for process, file in zip(started, files):
-                process.wait()
-                file.close()
+        program, ranks = (self.options.build / "bin/peers/gloo_all_reduce").resolve(), self.options.hosts
+        if program.exists():
+            run_gloo(self.out / f"gloo-{size}-{round_}.csv", ranks, lambda rank, store: [
+                NAMESPACES, "enter", rank, program, "ring_chunked", rank, ranks, store, "port", size, peer_calls_of(size)])
 
     def goodput(self) -> float:
         """MB/s of the wire each way. Each rank sends to the next: all ports are busy in both directions."""
@@ -92,7 +80,7 @@ def print_hosts(times: Times, ranks: int, goodput: float) -> None:
     sizes = sorted({key.bytes for key in times})
     print(f"Times of a float sum all-reduce, {ranks} hosts, median of a call on its slowest rank.\n")
     at = lambda label, size: times.get(Key(label, ranks, size))  # noqa: E731
-    print_table(["", *map(size_text, sizes)],
+    print_table(["", *map(bytes_text, sizes)],
                 [[label, *(time_text(at(label, s)) if at(label, s) else "-" for s in sizes)] for label in labels])
     print(f"\nBest of Lockstep's plans; the wire carries {goodput:.1f} MB/s each way (measured), 125 at the most.\n")
     lines = []
@@ -100,7 +88,7 @@ def print_hosts(times: Times, ranks: int, goodput: float) -> None:
         ours, ompi, gloo = (best(times, ranks, size, prefix) for prefix in (OURS, "openmpi", "gloo"))
         if ours is None or ompi is None:
             continue
-        lines.append([size_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), ompi[0].removeprefix("openmpi "),
+        lines.append([bytes_text(size), ours[0].removeprefix(OURS + " "), time_text(ours[1]), ompi[0].removeprefix("openmpi "),
                       f"{ompi[1] / ours[1]:.2f}", f"{gloo[1] / ours[1]:.2f}" if gloo else "-",
                       # each port must carry 2 (p-1)/p of the bytes in each direction
                       *(f"{100 * 2 * (ranks - 1) / ranks * size / mb_s / ours[1]:.1f} %" for mb_s in (goodput, WIRE_MB_S))])
@@ -110,10 +98,8 @@ def print_hosts(times: Times, ranks: int, goodput: float) -> None:
 def run(options: argparse.Namespace) -> None:
     if os.geteuid() != 0:
         fail("hosts needs root, to make network namespaces; run it with sudo")
-    hosts = Hosts(options)
-    output_of([NAMESPACES, "down"])
-    try:
-        output_of([NAMESPACES, "up", options.hosts])
-        hosts.measure()
-    finally:
-        output_of([NAMESPACES, "down"])
+    if ON_HOST in os.environ:
+        Hosts(options).measure()
+    else:  # anew on the first of the hosts, which end with it
+        command = [NAMESPACES, "run", options.hosts, sys.executable, "-m", "compare", *sys.argv[1:]]
+        os.execve(NAMESPACES, [str(word) for word in command], {**os.environ, ON_HOST: "1"})

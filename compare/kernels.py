@@ -1,5 +1,5 @@
-"""Compares Lockstep's kernels with plain streaming loops over the same operands, PyTorch (eager), oneDNN and OpenBLAS (GEMM), and
-libmvec (exp). Runs alternate, group by group of cases and round by round, so that drift affects all alike.
+"""Compares Lockstep's kernels with plain streaming loops over the same operands, PyTorch (eager, of the Python that TORCH of the
+environment names, else Debian's), oneDNN and OpenBLAS (GEMM), and libmvec (exp). Runs alternate, group by group of cases and round by round, so that drift affects all alike.
 
 The folder of results holds Lockstep's records (*.jsonl) and peers' rows (*.csv, compare/rows.py), a file per
 run and round. A row is a case; its time is the median over the rounds of a round's median. "of limit" is the time of plain streaming
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from compare import rows
 from compare.runner import BOUND_THREADS, attempt, fail, flag, folder_of_results, last_line
+from reports.units import time_text
 
 TARGETS = ["kernels_bench", "peers"]
 # Regular expressions of kernels_bench's names, one per group that runs together.
@@ -196,12 +197,12 @@ def row_of(results: Results, name: str) -> list[str]:
     case = results.cases[name]
     return [
         name,
-        rows.time_text(ours_us),
+        time_text(ours_us),
         f"{case.bytes / ours_us / 1e3:.1f}",
         f"{case.flops / ours_us / 1e3:.1f}",
         *percents(of_limit(results, name)),
         peer[0] if peer else "-",
-        rows.time_text(peer[1].median_us) if peer else "-",
+        time_text(peer[1].median_us) if peer else "-",
         *times_text(over_peer(results, name)),
     ]
 
@@ -258,6 +259,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--caches", "cold,warm", "states of the caches")
     flag(parser, "--milliseconds", 100.0, "time of each case in a round; at least one call")
     flag(parser, "--families", FAMILIES, "regular expressions of kernels_bench's names, one per group")
+    parser.add_argument("--model", help="the kernels of this model's training step, as kernels_bench --model (default: kernels_bench's shapes)")
+    parser.add_argument("--layout", help="layouts of --model, as kernels_bench --layout")
 
 
 def cold_bytes(cache: str) -> int:
@@ -267,10 +270,16 @@ def cold_bytes(cache: str) -> int:
     return 2 * kib * 1024 if cache == "cold" else 0
 
 
+def bench_command(options: argparse.Namespace, family: str, cache: str, records: Path, *more: object, seconds: float) -> list[object]:
+    """The command that times our kernels of a family."""
+    return [options.build / "bin/kernels_bench", f"--benchmark_filter={family}", "--threads", str(options.threads), "--cache", cache,
+            "--check", "0", "--ceilings", "0", f"--benchmark_min_time={seconds}", *more, "--json", str(records)]
+
+
 def run_ours(options: argparse.Namespace, family: str, cache: str, records: Path) -> bool:
-    done = subprocess.run([options.build / "bin/kernels_bench", f"--benchmark_filter=({family})", "--threads", str(options.threads), "--cache",
-                           cache, "--check", "0", "--ceilings", "0", f"--benchmark_min_time={options.milliseconds / 2000}", "--json", records],
-                          capture_output=True, text=True, check=False)
+    shapes = [word for name in ("model", "layout") if (value := getattr(options, name)) for word in (f"--{name}", value)]
+    command = bench_command(options, f"({family})", cache, records, *shapes, seconds=options.milliseconds / 2000)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(last_line(done.stderr or done.stdout), file=sys.stderr)
         records.unlink(missing_ok=True)
@@ -289,8 +298,9 @@ def run_peers(options: argparse.Namespace, records: Path, cache: str, label: str
     sizes = (cold_bytes(cache), options.milliseconds)
     if cache == "cold" and (peers / "streaming_limit").exists():
         peer("limit", peers / "streaming_limit", options.threads, *sizes, *(f"{case.name}={case.streams()}" for case in cases))
-    if subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True, check=False).returncode == 0:
-        peer("pytorch", "/usr/bin/python3", "-m", "compare.torch_kernels", records, *sizes)  # Debian's, which has PyTorch
+    python = os.environ.get("TORCH", "/usr/bin/python3")  # Debian's may have PyTorch
+    if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+        peer("pytorch", python, "-m", "compare.torch_kernels", records, *sizes)
     products = [case.name for case in cases if re.match("gemm_(fwd|dgrad|wgrad)/", case.name)]
     for library in ("openblas", "onednn"):
         if products and (peers / f"{library}_gemm").exists():

@@ -21,8 +21,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from compare import rows as texts
+from compare.rows import markdown
 from compare.runner import fail, flag, output_of
+from reports.units import bytes_text, time_text
 
 TARGETS = ["collective_perf"]
 PROGRAMS = {"all_reduce": "all_reduce_perf", "reduce_scatter": "reduce_scatter_perf", "all_gather": "all_gather_perf",
@@ -115,7 +116,7 @@ def summary(rows: list[LinkRow]) -> str:
         lines.append([link_text(link), str(ranks), collective, str(len(of)), count("memory"), count("scheduling"), str(len(bound)),
                       str(sum(row.is_close for row in bound)),
                       f"{ratios[0]:.3f} to {ratios[-1]:.3f}, {statistics.median(ratios):.3f}" if ratios else "-"])
-    return texts.markdown(["link", "ranks", "collective", "rows", "memory", "scheduling", "links", "of these within 5 %",
+    return markdown(["link", "ranks", "collective", "rows", "memory", "scheduling", "links", "of these within 5 %",
                            "measured / predicted: range, median"], lines)
 
 
@@ -133,16 +134,15 @@ def by_algorithm(rows: list[LinkRow]) -> str:
             text = f"{row.ratio:.2f}" if row else "-"
             cells.append(text if row is None or row.bound == "links" else f"({text} {row.bound})")
         lines.append([collective, algorithm, link_text(link), str(ranks), *cells])
-    return texts.markdown(["collective", "algorithm", "link", "ranks", *map(texts.size_text, sizes)], lines)
+    return markdown(["collective", "algorithm", "link", "ranks", *map(bytes_text, sizes)], lines)
 
 
 def misses(rows: list[LinkRow]) -> str:
     far = sorted((row for row in rows if row.bound == "links" and not row.is_close), key=lambda row: -abs(row.ratio - 1))
-    lines = [[row.collective, row.algorithm, link_text(row.link), str(row.ranks), texts.size_text(row.size),
-              texts.time_text(row.median_us), texts.time_text(row.predicted_us),
-              texts.time_text(row.links_us), texts.time_text(row.memory_us), texts.time_text(row.alone_us),
+    lines = [[row.collective, row.algorithm, link_text(row.link), str(row.ranks), bytes_text(row.size),
+              *map(time_text, (row.median_us, row.predicted_us, row.links_us, row.memory_us, row.alone_us)),
               f"{row.ratio:.3f}"] for row in far]
-    return texts.markdown(["collective", "algorithm", "link", "ranks", "size", "measured", "predicted", "links", "memory",
+    return markdown(["collective", "algorithm", "link", "ranks", "size", "measured", "predicted", "links", "memory",
                            "without links", "ratio"], lines)
 
 

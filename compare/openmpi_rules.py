@@ -12,8 +12,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from compare.rows import markdown, records, size_text
+from compare.rows import markdown, records
 from compare.runner import flag, output_of
+from reports.units import bytes_text
 
 TARGETS: list[str] = []
 
@@ -72,7 +73,7 @@ def table(found: dict[Point, str], times: dict[tuple[Point, str], float]) -> str
     for point, algorithm in found.items():
         if all((point, way) in times for way in (OWN, RULES, CHOSEN)):
             own, rules, best = (times[point, way] for way in (OWN, RULES, CHOSEN))
-            lines.append([point.collective, size_text(point.bytes), f"{own:.1f}", f"{rules:.1f}", f"{best:.1f}",
+            lines.append([point.collective, bytes_text(point.bytes), f"{own:.1f}", f"{rules:.1f}", f"{best:.1f}",
                           algorithm.removeprefix("library:algorithm="), f"{own / rules:.2f}"])
     return markdown(["collective", "size", *(f"{way}, us" for way in (OWN, RULES, CHOSEN)), "algorithm", "own / rules"], lines)
 

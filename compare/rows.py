@@ -48,19 +48,6 @@ def time_calls(calls: Sequence[Callable[[], object]], milliseconds: float, warm_
     return times
 
 
-def size_text(size: int) -> str:
-    for unit, shift in (("MiB", 20), ("KiB", 10)):
-        if size >= 1 << shift and size % (1 << shift) == 0:
-            return f"{size >> shift} {unit}"
-    return f"{size} B"
-
-
-def time_text(time_us: float) -> str:
-    if time_us >= 1e4:
-        return f"{time_us / 1e3:.1f} ms"
-    return f"{time_us:.1f} us" if time_us < 1e3 else f"{time_us / 1e3:.2f} ms"
-
-
 def print_table(head: list[str], lines: list[list[str]]) -> None:
     widths = [max(len(line[c]) for line in [head, *lines]) for c in range(len(head))]
     for line in [head, *lines]:

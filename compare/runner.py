@@ -69,7 +69,7 @@ def built(build: Path, targets: list[str]) -> None:
     print(*(line for line in printed.splitlines() if line.startswith("peers:")), sep="\n", end="", file=sys.stderr)
 
 
-IN_TORCH = ("attention", "experts")  # studies that run in a Python that has PyTorch, on two cores
+IN_TORCH = ("experts",)  # studies that run in a Python that has PyTorch, on two cores
 
 
 def python_with_torch() -> str:

@@ -17,27 +17,10 @@ NAME = "gelu_fwd/f32/B2_T4_C8/cold"
 
 
 def write_ours(path: Path, samples_us: list[float], **changes: object) -> None:
-    operands = [
-        {"name": "x", "access": "read", "dtype": "f32", "bytes": 4000},
-        {"name": "gamma", "access": "read", "dtype": "f32", "bytes": 40},
-        {"name": "y", "access": "write", "dtype": "f32", "bytes": 4000},
-    ]
-    record = {
-        "record": "kernel",
-        "kernel": "gelu_fwd",
-        "dtype": "f32",
-        "shape": "B2_T4_C8",
-        "cache": "cold",
-        "threads": 2,
-        "cores": [0, 1],
-        "status": "ok",
-        "error": None,
-        "flops": 9000.0,
-        "bytes": 8040.0,
-        "operands": operands,
-        "samples_us": samples_us,
-        **changes,
-    }
+    operands = [{"name": name, "access": access, "dtype": "f32", "bytes": size}
+                for name, access, size in (("x", "read", 4000), ("gamma", "read", 40), ("y", "write", 4000))]
+    record = {"record": "kernel", "kernel": "gelu_fwd", "dtype": "f32", "shape": "B2_T4_C8", "cache": "cold", "threads": 2, "cores": [0, 1],
+              "status": "ok", "error": None, "flops": 9000.0, "bytes": 8040.0, "operands": operands, "samples_us": samples_us, **changes}
     path.write_text(json.dumps({"record": "run"}) + "\n" + json.dumps(record) + "\n", encoding="utf-8")
 
 
@@ -65,7 +48,7 @@ def test_ratios_above_one_mean_that_we_are_faster(folder: Path) -> None:
     assert kernels.best_peer(results, NAME) == ("pytorch", kernels.CallTime(24.0, 20.0))
     assert kernels.over_peer(results, NAME) == kernels.Ratio(2.0, 2.0)
     assert kernels.of_limit(results, NAME) == kernels.Ratio(0.75, 0.8)
-    assert kernels.row_of(results, NAME)[4:] == ["75 %", "80 %", "pytorch", "24.0 us", "2.00", "2.00"]
+    assert kernels.row_of(results, NAME)[4:] == ["75 %", "80 %", "pytorch", "24 µs", "2.00", "2.00"]
     assert kernels.group_rows(results) == [["gelu_fwd/f32/cold", "1", "75 %", "80 %", "2.00", "2.00"]]
 
 
@@ -187,10 +170,10 @@ def test_what_the_library_cannot_multiply_stays_ours() -> None:
 # ---- compare/collectives.py, compare/hosts.py, compare/runner.py
 
 def test_the_fastest_peer_is_compared_with_what_auto_chose() -> None:
-    times = {Key("lockstep auto ring", 2, 1 << 20): 100.0, Key("lockstep two_shot", 2, 1 << 20): 80.0, Key("openmpi ring", 2, 1 << 20): 250.0,
-             Key("gloo ring", 2, 1 << 20): 150.0, Key("two-shot limit", 2, 1 << 20): 50.0, Key("lockstep ring", 2, 1 << 20): 125.0}
-    row = collectives.row_of(times, 2, 1 << 20)
-    assert row == ["2", "1 MiB", "auto ring", "100.0 us", "two_shot", "80.0 us", "gloo ring", "150.0 us", "1.50", "2.00", "50 %"]
+    us = {"lockstep auto ring": 100.0, "lockstep two_shot": 80.0, "openmpi ring": 250.0, "gloo ring": 150.0, "streaming limit": 50.0,
+          "lockstep ring": 125.0}
+    row = collectives.row_of({Key(label, 2, 1 << 24): time for label, time in us.items()}, 2, 1 << 24)
+    assert row == ["2", "16 MiB", "auto ring", "100 µs", "two_shot", "80 µs", "gloo ring", "150 µs", "1.50", "2.00", "50 %"]
 
 
 def test_hosts_are_compared_with_the_wire(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from torch_trainer import Gpt, optimizer_of
+from torch_trainer import Gpt, optimizer_of, timed_step
 
 LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH = 12, 768, 12, 50304, 1024
 WARM_UP, STEPS = 5, 20
@@ -125,20 +125,7 @@ def training_line(batch: int, compiled: bool) -> dict:
     forward = torch.compile(model, dynamic=False) if compiled else model
     tokens, targets = (torch.randint(VOCABULARY, (batch, LENGTH), device="cuda") for _ in range(2))
 
-    def step() -> None:
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = forward(tokens, targets)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    milliseconds = []
-    for _ in range(WARM_UP + STEPS):
-        start = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        milliseconds.append((time.perf_counter() - start) * 1e3)
+    milliseconds = [timed_step(forward, model, optimizer, tokens, targets, autocast=True) for _ in range(WARM_UP + STEPS)]
     timed = milliseconds[WARM_UP:]
     return {"what": "gpt2", "compiled": compiled, "batch": batch, "length": LENGTH, "vocabulary": VOCABULARY, "parameters":
             sum(p.numel() for p in model.parameters()), "ms": timed, "peak_bytes": torch.cuda.max_memory_allocated(),

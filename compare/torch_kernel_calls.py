@@ -1,11 +1,12 @@
-"""Code that an eager user of PyTorch 1.13 writes for each of our kernels: functions from a case and its inputs, named as the
-operands of our records, to the call that is timed. Where PyTorch has one operator it is used, else the formula,
-operator by operator. Gradients of parameters are added to what is there, as in ours.
+"""Code that an eager user of PyTorch (1.13 or newer) writes for each of our kernels: functions from a case and its inputs, named as
+the operands of our records, to the call that is timed. Where PyTorch has one operator it is used, else the formula, operator by
+operator. Gradients of parameters are added to what is there, as in ours.
 """
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from compare.kernels import KernelCase
@@ -30,6 +31,11 @@ Maker = Callable[[KernelCase, Tensors], Call]
 
 def rows_of(t: Tensors, columns: int, names: str) -> Tensors:
     return {name: t[name].view(-1, columns) for name in names.split() if name in t}
+
+
+def of_rows(names: str, letter: str, function: Callable[..., object]) -> Maker:
+    """Calls a function of these operands as matrices, whose number of columns the shape has after this letter."""
+    return lambda case, t: partial(function, *(t[name].view(-1, case.size(letter)) for name in names.split()))
 
 
 def norm_fwd(case: KernelCase, t: Tensors) -> Call:
@@ -103,16 +109,6 @@ def swiglu_bwd(case: KernelCase, t: Tensors) -> Call:
     gate, up = gates_of(case, t)
     dy = t["dy"].view(-1, case.size("C"))
     return lambda: (aten.silu_backward(dy * up, gate), dy * F.silu(gate))
-
-
-def softmax_fwd(case: KernelCase, t: Tensors) -> Call:
-    x = t["x"].view(-1, case.size("C"))
-    return lambda: torch.softmax(x, -1)
-
-
-def softmax_bwd(case: KernelCase, t: Tensors) -> Call:
-    y, dy = (t[name].view(-1, case.size("C")) for name in ("y", "dy"))
-    return lambda: aten._softmax_backward_data(dy, y, -1, y.dtype)
 
 
 def cross_entropy(case: KernelCase, t: Tensors) -> Call:
@@ -285,6 +281,8 @@ def gemm_batched(case: KernelCase, t: Tensors) -> Call:
 
 def heads_of(case: KernelCase, t: Tensors, names: str) -> list[torch.Tensor]:
     """[batch, heads, length, columns] of arrays whose rows are S elements apart; o and its gradient are dense."""
+    if "_K" in case.shape:
+        raise KeyError(f"{case.name}: not as many keys as queries")
     batch, length, heads, columns = (case.size(letter) for letter in "BTHD")
     group = case.size("G") if "_G" in case.shape else 1
 
@@ -298,22 +296,33 @@ def heads_of(case: KernelCase, t: Tensors, names: str) -> list[torch.Tensor]:
     return [view(name) for name in names.split()]
 
 
+FUSED_ATTENTION = getattr(F, "scaled_dot_product_attention", None)  # from version 2 on
+
+
 def probabilities(case: KernelCase, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    length = q.shape[2]
-    unseen = torch.ones(length, length, dtype=torch.bool).triu(1)
-    return torch.softmax((q @ k.transpose(-1, -2)).mul_(case.size("D") ** -0.5).masked_fill_(unseen, float("-inf")), -1)
+    scores = (q @ k.transpose(-1, -2)).mul_(case.size("D") ** -0.5)
+    if "_full" not in case.shape:
+        scores.masked_fill_(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), float("-inf"))
+    return torch.softmax(scores, -1)
 
 
 def attention_fwd(case: KernelCase, t: Tensors) -> Call:
-    """Composed, as version 1.13 has no fused attention on the CPU; causal."""
+    """Fused where PyTorch has it on the CPU, else composed."""
     q, k, v = heads_of(case, t, "q k v")
+    if FUSED_ATTENTION:
+        return partial(FUSED_ATTENTION, q, k, v, is_causal="_full" not in case.shape)
     return lambda: probabilities(case, q, k) @ v
 
 
 def attention_bwd(case: KernelCase, t: Tensors) -> Call:
-    """Composed, as automatic differentiation does it, from probabilities that the forward has kept; ours recomputes them
-    from the log-sum-exp."""
+    """The fused forward's; composed as automatic differentiation does it, from probabilities that the forward has kept. Ours recomputes
+    them from the log-sum-exp."""
     q, k, v, d_o = heads_of(case, t, "q k v d_o")
+    if FUSED_ATTENTION:
+        inputs = tuple(x.detach().requires_grad_() for x in (q, k, v))
+        with torch.enable_grad():
+            o = FUSED_ATTENTION(*inputs, is_causal="_full" not in case.shape)
+        return lambda: torch.autograd.grad(o, inputs, d_o, retain_graph=True)
     weights = probabilities(case, q, k)
     scale = case.size("D") ** -0.5
 
@@ -372,7 +381,9 @@ def embedding_bwd_index_add(case: KernelCase, t: Tensors) -> Call:
 ONE_WAY: dict[str, Maker] = {
     "gelu_fwd": lambda _, t: lambda: F.gelu(t["x"], approximate="tanh"),
     "gelu_bwd": lambda _, t: lambda: aten.gelu_backward(t["dy"], t["x"], approximate="tanh"),
-    "swiglu_fwd": swiglu_fwd, "swiglu_bwd": swiglu_bwd, "softmax_fwd": softmax_fwd, "softmax_bwd": softmax_bwd,
+    "swiglu_fwd": swiglu_fwd, "swiglu_bwd": swiglu_bwd,
+    "softmax_fwd": of_rows("x", "C", partial(torch.softmax, dim=-1)),
+    "softmax_bwd": of_rows("dy y", "C", lambda dy, y: aten._softmax_backward_data(dy, y, -1, y.dtype)),
     **dict.fromkeys(("layernorm_fwd", "residual_layernorm_fwd"), norm_fwd),
     **dict.fromkeys(("layernorm_bwd", "residual_layernorm_bwd"), norm_bwd),
     **dict.fromkeys(("rmsnorm_fwd", "residual_rmsnorm_fwd"), rmsnorm_fwd),
@@ -400,8 +411,8 @@ SEVERAL_WAYS: dict[str, dict[str, Maker]] = {
 
 
 def makers_of(case: KernelCase) -> dict[str, Maker]:
-    """Functions that make a case's call, by the way in which it is written ("" if there is one way); none for dtypes that PyTorch 1.13
-    lacks (fp8)."""
+    """Functions that make a case's call, by the way in which it is written ("" if there is one way); none for fp8, which PyTorch 1.13
+    lacks."""
     if any(operand.dtype not in DTYPES for operand in case.operands):
         return {}
     if case.kernel in SEVERAL_WAYS:

@@ -1,17 +1,11 @@
-"""Tests of what calls PyTorch: torch_kernel_calls.py computes what our kernels do, by automatic differentiation; attention.py counts
-right and reads attention_loop."""
+"""Tests of what calls PyTorch: torch_kernel_calls.py computes what our kernels do, by automatic differentiation."""
 
 from __future__ import annotations
-
-import math
-import subprocess
-from pathlib import Path
 
 import pytest
 from compare.kernels import KernelCase, Operand
 
 torch = pytest.importorskip("torch", reason="Debian's python3-torch is not installed")
-from compare import attention  # noqa: E402
 from compare import torch_kernels as program  # noqa: E402
 from compare import torch_kernel_calls as calls  # noqa: E402
 
@@ -65,12 +59,15 @@ def test_decoding_is_the_last_row_of_attention() -> None:
         close(got[head], weights @ v[head // group])
 
 
-def test_attention_backward_is_that_of_its_forward() -> None:
+@pytest.mark.parametrize("mask", ["", "_full"])
+@pytest.mark.parametrize("fused", {calls.FUSED_ATTENTION, None})
+def test_attention_backward_is_that_of_its_forward(monkeypatch: pytest.MonkeyPatch, fused: object, mask: str) -> None:
+    monkeypatch.setattr(calls, "FUSED_ATTENTION", fused)
     batch, heads, length, columns = 2, 3, 5, 4
     row, stride = heads * columns, 3 * heads * columns
     fused = torch.randn(batch * length * stride, requires_grad=True)
     t = {name: fused[k * row : k * row + (batch * length - 1) * stride + row] for k, name in enumerate("qkv")}
-    shape = f"B{batch}_H{heads}_T{length}_D{columns}_S{stride}"
+    shape = f"B{batch}_H{heads}_T{length}_D{columns}{mask}_S{stride}"
     case = case_of("attention_fwd", shape, t)
     o = calls.attention_fwd(case, t)()
     d_o = torch.randn(batch, length, heads, columns)
@@ -156,35 +153,3 @@ def test_sets_share_a_table_and_name_other_rows() -> None:
     first, second = program.sets_of(case, 2)
     assert first["table"] is second["table"] and first["y"] is not second["y"]
     assert first["ids"].tolist() != second["ids"].tolist()
-
-
-# ---- compare/attention.py
-
-def test_flops_are_of_the_pairs_that_are_seen() -> None:
-    causal = attention.AttentionCase("f32", 128, 64, True)
-    full = attention.AttentionCase("f32", 128, 64, False)
-    assert full.flops("attention_fwd") == 4 * 64 * full.heads * 128 * 128
-    assert causal.flops("attention_bwd") == 10 * 64 * causal.heads * 128 * 129 / 2
-
-
-def test_the_programs_medians_are_read_and_its_flags_are_the_cases(tmp_path: Path) -> None:
-    program = tmp_path / "loop"
-    seen = tmp_path / "seen"
-    program.write_text(f'#!/bin/sh\necho "$@" > {seen}\necho attention_fwd,3,12.5,11\necho attention_bwd,2,30,29\n')
-    program.chmod(0o755)
-    case = attention.AttentionCase("bf16", 8192, 128, True)
-    assert attention.ours(str(program), case, 2, 50) == {"attention_fwd": 12.5, "attention_bwd": 30.0}
-    words = "--dtype bf16 --length 8192 --columns 128 --heads 2 --threads 2 --milliseconds 50 --causal"
-    assert seen.read_text().split() == words.split()
-
-
-def test_a_program_that_finds_its_result_wrong_stops_the_comparison(tmp_path: Path) -> None:
-    program = tmp_path / "loop"
-    program.write_text("#!/bin/sh\nexit 1\n")
-    program.chmod(0o755)
-    with pytest.raises(subprocess.CalledProcessError):
-        attention.ours(str(program), attention.AttentionCase("f32", 128, 64, False), 2, 50)
-
-
-def test_means_are_geometric() -> None:
-    assert math.isclose(attention.geometric_mean([1.0, 4.0]), 2.0)

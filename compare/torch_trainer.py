@@ -66,6 +66,21 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), fused=True)
 
 
+def timed_step(called: nn.Module, model: nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.Tensor, targets: torch.Tensor,
+               autocast: bool) -> float:
+    """Milliseconds of a step of the model, which is `called` or what that was compiled from: forward, backward, clipping and AdamW."""
+    start = time.perf_counter()
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=autocast):
+        loss = called(tokens, targets)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    if tokens.is_cuda:
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("layers", "hidden", "heads", "vocabulary", "length", "batch", "threads", "steps"):
@@ -83,22 +98,14 @@ def main() -> None:
     shape = (options.batch, options.length)
     milliseconds = []
     for step in range(options.steps):
-        tokens = torch.randint(options.vocabulary, shape)
-        targets = torch.randint(options.vocabulary, shape)
-        start = time.perf_counter()
+        tokens, targets = (torch.randint(options.vocabulary, shape) for _ in range(2))
         try:
-            with torch.autocast("cpu", torch.bfloat16, enabled=options.dtype == "bf16"):
-                loss = called(tokens, targets)
-            loss.backward()
+            milliseconds.append(timed_step(called, model, optimizer, tokens, targets, options.dtype == "bf16"))
         except Exception as error:  # compilers raise errors of many types
             if not options.compile or step > 0:
                 raise
             print("torch.compile:", next(line for line in str(error).splitlines() if line.strip()), file=sys.stderr)
             sys.exit(3)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        milliseconds.append((time.perf_counter() - start) * 1e3)
     print(json.dumps({"ms": milliseconds, "tokens": options.batch * options.length, "torch": torch.__version__,
                       "capability": torch.backends.cpu.get_cpu_capability()}))
 

@@ -135,17 +135,18 @@ def _empty_runs(records: Records) -> Iterable[Note]:
 
 def notes_on_collectives(records: Records, results: Iterable[PanelResult]) -> list[Note]:
     """Warnings, worst first."""
-    found = [*_bad_rows(records), *notes_on_runs(records), *_unverified(records), *_zero_sizes(records)]
+    found = [*_bad(records.rows, "row", "row", _of_algorithms), *notes_on_runs(records), *_unverified(records), *_zero_sizes(records)]
     for result in results:
         found += _holes(result) + _pooled(result)
     return worst_first(found)
 
 
-def _bad_rows(records: Records) -> Iterable[Note]:
-    yield from found_note("error", [row for row in records.rows if row.status == "wrong"], "row",
-                          lambda wrong: f"had wrong results and {are(wrong)} left out of every plot and sentence: {_of_algorithms(wrong)}")
-    yield from found_note("error", [row for row in records.rows if row.status == "failed"], "row",
-                          lambda failed: f"failed and {have(failed)} no times: {_of_algorithms(failed)}")
+def _bad(lines: Iterable, timed: str, noun: str, names: Callable[[list], str]) -> list[Note]:
+    """Wrong and failed rows or kernels."""
+    wrong, failed = ([one for one in lines if one.status == status] for status in ("wrong", "failed"))
+    return [*found_note("error", wrong, timed, lambda _: (
+                f"had wrong results and {are(wrong)} left out of every plot and sentence: {names(wrong)}")),
+            *found_note("error", failed, noun, lambda _: f"failed and {have(failed)} no times: {names(failed)}")]
 
 
 def _of_algorithms(rows: list) -> str:
@@ -244,8 +245,8 @@ DRIFT = 1.10  # largest ratio of ceilings of several runs without a warning
 
 def notes_on_kernels(records: Records, results: Iterable[RooflineResult]) -> list[Note]:
     """Warnings, worst first."""
-    found = [*_bad(records.kernels), *notes_on_runs(records), *_not_run(records.kernels), *_unchecked(records.kernels), *_threads(records.kernels),
-             *_inconsistent(records.kernels)]
+    found = [*_bad(records.kernels, "timed kernel", "kernel", _names), *notes_on_runs(records), *_not_run(records.kernels),
+             *_unchecked(records.kernels), *_threads(records.kernels), *_inconsistent(records.kernels)]
     for result in results:
         for check in (_without_ceiling, _above, _one_sided, _kernel_holes, _repeated, _drift, _without_flops):
             found += [Note(note.level, f"{result.name}: {note.text}") for note in check(result.roofline)]
@@ -257,13 +258,6 @@ def _names(kernels: Iterable[Kernel], most: int = 6) -> str:
     labels = sorted({case_of(kernel).label for kernel in kernels})
     rest = len(labels) - most
     return joined(labels[:most] + ([f"{rest} more"] if rest > 0 else []))
-
-
-def _bad(kernels: Iterable[Kernel]) -> Iterable[Note]:
-    yield from found_note("error", [one for one in kernels if one.status == "wrong"], "timed kernel",
-                          lambda wrong: f"had wrong results and {are(wrong)} left out of every plot and sentence: {_names(wrong)}")
-    yield from found_note("error", [one for one in kernels if one.status == "failed"], "kernel",
-                          lambda failed: f"failed and {have(failed)} no times: {_names(failed)}")
 
 
 def _not_run(kernels: tuple[Kernel, ...]) -> Iterable[Note]:

@@ -12,12 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
-import numpy as np
-
-from reports.schema import problem_in, ReportError
-
-UNKNOWN = "unknown"
-Line = dict[str, Any]
+from reports.lines import Line, line_of, stats_of
+from reports.schema import ReportError
 
 # ---- Text as it reaches us: through terminals, launchers and logs
 
@@ -130,23 +126,6 @@ def _values(options: str, names: Iterable[str], value: str) -> list[str]:
     return re.findall(rf"(?<!\S)(?:{'|'.join(map(re.escape, names))})(?:=|\s+|(?<=-\w))({value})", options)
 
 
-@dataclass
-class Setting:
-    """A run: one table of a tool."""
-
-    tool: str  # "nccl-tests", "OSU micro-benchmarks"
-    version: str
-    program: str
-    transport: str  # "nccl", "mpi"
-    ranks: int
-    rank_kind: str = "mpi"
-    started: str = UNKNOWN
-    fingerprint: str = UNKNOWN
-    hosts: int = 1
-    gpus: list[str] = of(default_factory=list)
-    command: list[str] = of(default_factory=list)
-
-
 @dataclass(frozen=True)
 class Measured:
     """A placement of a row. The bandwidths are the tool's own."""
@@ -173,45 +152,22 @@ class Measured:
 EXECUTORS = {"local": "direct", "mpi": "message", "cuda": "cuda", "nccl": "nccl", "simulated": "simulated"}  # of our plans
 
 
-def _checked(line: Line, where: str) -> Line:
-    if problem := problem_in(line, line["record"]):
-        raise ReportError(f"{where}: {problem}")
-    return line
-
-
-def run_line(run: str, setting: Setting, where: str) -> Line:
-    line = {"record": "run", "version": 1, "run": run, "program": setting.program, "command": setting.command,
-            "started": setting.started or UNKNOWN, "git": {"revision": UNKNOWN, "dirty": None},
-            "build": {"compiler": None, "flags": None, "type": None},
-            "machine": {"fingerprint": setting.fingerprint, "cpu": None, "cores": 1, "memory_bytes": None, "kernel": None,
-                        "caches": None, "mhz": None, "gpus": setting.gpus, "hosts": max(setting.hosts, 1)},
-            "libraries": {setting.tool: setting.version}, "ranks": setting.ranks, "transport": setting.transport,
-            "rank_kind": setting.rank_kind, "oversubscribed": False, "seed": None, "link": None, "basis": "measured"}
-    return _checked(line, where)
-
-
-def row_line(run: str, setting: Setting, one: Measured) -> Line:
-    transport = one.transport or setting.transport
+def row_line(run: Line, one: Measured) -> Line:
+    """The row's line, of the run with this line."""
+    transport, tool = one.transport or run["transport"], next(iter(run["libraries"]))
     if transport not in EXECUTORS:
         raise ReportError(f"{one.where}: transport '{transport}'; allowed: {', '.join(EXECUTORS)}")
     executor = "library" if one.algorithm.startswith("library") else EXECUTORS[transport]
-    timed = one.time_us > 0
-    status = "wrong" if one.wrong else "ok" if timed else "failed"
     samples = [sample for sample in one.samples_us if sample > 0] or [one.time_us]
-    line = {"record": "row", "run": run, "collective": one.collective, "algorithm": one.algorithm, "executor": executor,
-            "transport": transport, "ranks": one.ranks or setting.ranks, "bytes": one.bytes, "count": one.count, "dtype": one.dtype,
-            "op": one.op, "root": one.root, "in_place": one.in_place, "basis": "measured", "status": status,
-            "error": None if timed else f"{setting.tool} printed a time of {one.time_us:g} us", "wrong": one.wrong,
-            "iterations": one.iterations or len(samples), "time_us": one.time_us if timed else None,
-            "algbw_gbps": one.algbw_gbps if timed else None, "busbw_gbps": one.busbw_gbps if timed else None,
-            "samples_us": samples if timed else [], "stats": _stats(samples) if timed else None, "plan": None}
-    return _checked(line, one.where)
-
-
-def _stats(samples: list[float]) -> Line:
-    p5, median, p95, p99 = np.percentile(samples, [5, 50, 95, 99])
-    return {"count": len(samples), "median": float(median), "mean": float(np.mean(samples)), "min": min(samples), "max": max(samples),
-            "p5": float(p5), "p95": float(p95), "p99": float(p99), "ci_low": None, "ci_high": None}
+    line = {name: getattr(one, name) for name in ("collective", "algorithm", "bytes", "count", "dtype", "op", "root", "in_place", "wrong")}
+    line |= {"run": run["run"], "executor": executor, "transport": transport, "ranks": one.ranks or run["ranks"],
+             "iterations": one.iterations or len(samples)}
+    if one.time_us > 0:
+        line |= {"time_us": one.time_us, "algbw_gbps": one.algbw_gbps, "busbw_gbps": one.busbw_gbps, "samples_us": samples,
+                 "stats": stats_of(samples), "status": "wrong" if one.wrong else "ok"}
+    else:
+        line |= {"error": f"{tool} printed a time of {one.time_us:g} us", "status": "wrong" if one.wrong else "failed"}
+    return line_of("row", one.where, **line)
 
 
 LARGEST = 2.0**63
@@ -248,36 +204,40 @@ def bus_factor(collective: str, ranks: int) -> float:
     return {"all_reduce": 2 * share, "reduce_scatter": share, **{name: share for name in OF_A_RANK}}.get(collective, 1.0)
 
 
-# Fields of JSON from other programs, checked when they are read: errors name the file and the field.
-
-_NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false"}
+_NAMES = {dict: "an object", list: "a list", str: "a string", float: "a number", bool: "true or false", object: "a value"}
 
 
-def field(data: Any, name: str, cls: type, where: str, missing: Any = None) -> Any:
-    """data[name] as a cls (float: any number). `missing` is the value if the field is absent; with None it must be present."""
-    value = data.get(name) if isinstance(data, dict) else None
-    if value is None and missing is not None:
-        return missing
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-    if is_number if cls is float else isinstance(value, cls):
-        return value
-    shown = json.dumps(value)
-    raise ReportError(f"{where}: field '{name}' is {shown if len(shown) <= 40 else shown[:37] + '...'}; allowed: {_NAMES[cls]}")
+class Fields:
+    """An object of JSON from another program. Its fields are checked as they are read; errors name the file, the place in it and the field."""
 
+    def __init__(self, data: Any, where: str) -> None:
+        self.data = data if isinstance(data, dict) else {}
+        self.where = where
+        self._read: set[str] = set()
 
-def whole(data: Any, name: str, where: str, missing: Any = None) -> int:
-    """data[name] as a whole number from 0. Raises ReportError for other values."""
-    value = field(data, name, float, where, missing)
-    if value < 0 or value != int(value):
-        raise ReportError(f"{where}: field '{name}' is {value:g}; allowed: a whole number from 0")
-    return int(value)
+    def get(self, name: str, cls: type, missing: Any = None) -> Any:
+        """The field as a cls (float: any number; object: anything). `missing` is the value if it is absent; with None it must be present."""
+        self._read.add(name)
+        value = self.data.get(name)
+        if value is None and missing is not None:
+            return missing
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+        if is_number if cls is float else isinstance(value, cls):
+            return value
+        shown = json.dumps(value)
+        raise ReportError(f"{self.where}: field '{name}' is {shown if len(shown) <= 40 else shown[:37] + '...'}; allowed: {_NAMES[cls]}")
 
+    def whole(self, name: str, missing: Any = None) -> int:
+        value = self.get(name, float, missing)
+        if value < 0 or value != int(value):
+            raise ReportError(f"{self.where}: field '{name}' is {value:g}; allowed: a whole number from 0")
+        return int(value)
 
-def positive(data: Any, name: str, where: str) -> float:
-    value = field(data, name, float, where)
-    if value <= 0:
-        raise ReportError(f"{where}: field '{name}' is {value:g}; allowed: a time above 0")
-    return float(value)
+    def leave_unread(self, source: Text, prefix: str = "", left_out: Iterable[str] = ()) -> None:
+        """Notes the fields that were not read and are not empty. No notes are made of those in `left_out`."""
+        for name, value in self.data.items():
+            if name not in self._read and name not in left_out and value not in (None, "", [], {}):
+                source.leave("fields that are not kept", f"{prefix}{name}")
 
 
 _JSON = re.compile(r"([^\"{]*)\{\s*(?:[\"}]|$)")
@@ -307,13 +267,6 @@ def _leave_lines(source: Text, text: str, begin: int, end: int) -> None:
     for at, line in enumerate(text[begin:end].split("\n"), start=first):
         if re.search(r"\w", line):
             source.leave("lines outside of the JSON, left out", f"line {at} '{line.strip()[:60]}'")
-
-
-def leave_unread(source: Text, data: Any, read: Iterable[str], where: str = "") -> None:
-    """Notes the fields of an object that no reader takes and that are not empty."""
-    for name, value in data.items() if isinstance(data, dict) else ():
-        if name not in read and value not in (None, "", [], {}):
-            source.leave("fields that are not kept", f"{where}{name}")
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:

@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any, Iterable, Optional
 
 from reports.foreign import decoded, Text
+from reports.lines import line_of
 from reports.load import load
 from reports.records import Simulation
-from reports.schema import problem_in, ReportError
+from reports.schema import ReportError
 
 Event = dict[str, Any]
 Interval = tuple[float, float]
@@ -351,28 +352,22 @@ def records_of(traces: list[Trace], beside: Simulation) -> list[dict[str, Any]]:
     tokens = int(beside.global_batch * beside.model.numbers["sequence"])
     basis_of_mfu = beside.mfu * beside.step_ms
     collectives = collectives_of(traces)
-    run = {"record": "run", "version": 1, "run": name, "program": "torch.profiler",
-           "command": ["reports.kineto", *(Path(one.file).name for one in traces)], "started": min(trace.started for trace in traces), "git": {"revision": "unknown", "dirty": None},
-           "build": {"compiler": None, "flags": None, "type": None}, "machine": _machine(traces), "libraries": traces[0].libraries,
-           "ranks": beside.ranks, "transport": "nccl", "rank_kind": "processes", "oversubscribed": False, "seed": None, "link": None,
-           "basis": "measured", "notes": [note for trace in traces for note in trace.notes]}
-    training = {
-        "record": "training", "run": name, "program": "torch.profiler", "basis": "measured",
-        "model": {"name": beside.model.name, "parameters": beside.model.parameters,
-                  "numbers": {**beside.model.numbers, "length": beside.model.numbers["sequence"]}},
-        "layout": {"text": beside.layout.text, "numbers": beside.layout.numbers}, "schedule": beside.schedule,
-        "dtype": _dtype(beside), "ranks": beside.ranks, "threads": 1, "data": "PyTorch's profile", "tokens_per_step": tokens,
-        "flop_convention": beside.flop_convention, "peak_flops": 1e12 * beside.ranks * beside.model_tflops_per_gpu / beside.mfu,
-        "steps": [{"step": number + 1, "loss": None, "norm": None, "rate": 0.0, "skipped": False, "ms": ms,
-                   "tokens_per_s": 1e3 * tokens / ms, "mfu": basis_of_mfu / ms} for number, ms in zip(steps, times)],
-        "validation": None, "timed_step": steps[timed] + 1, "parts_ms": parts, "memory_bytes": {}, "timeline": None,
-        "predicted": _predicted(beside, parts),
-        "profile": {"ranks": len(traces), "steps": len(steps), "collectives": collectives,
-                    "sent_bytes": sum(row["sent_bytes"] for row in collectives), "predicted_sent_bytes": sum(beside.sent_bytes.values())},
-    }
-    for record in (run, training):
-        if problem := problem_in(record, record["record"]):
-            raise ReportError(f"{traces[0].file}: gives no valid record: {problem}")
+    gpus, where = [trace.gpu for trace in traces], f"{traces[0].file}: gives no valid record"
+    run = line_of("run", where, run=name, program="torch.profiler", command=["reports.kineto", *(Path(one.file).name for one in traces)],
+                  started=min(trace.started for trace in traces), libraries=traces[0].libraries, ranks=beside.ranks, transport="nccl",
+                  machine={"fingerprint": hashlib.sha256(repr(gpus).encode()).hexdigest()[:8], "gpus": gpus}, rank_kind="processes",
+                  notes=[note for trace in traces for note in trace.notes])
+    steps_run = [{"step": number + 1, "loss": None, "norm": None, "rate": 0.0, "skipped": False, "ms": ms, "tokens_per_s": 1e3 * tokens / ms,
+                  "mfu": basis_of_mfu / ms} for number, ms in zip(steps, times)]
+    training = line_of(
+        "training", where, run=name, program="torch.profiler", layout={"text": beside.layout.text, "numbers": beside.layout.numbers},
+        model={"name": beside.model.name, "parameters": beside.model.parameters,
+               "numbers": {**beside.model.numbers, "length": beside.model.numbers["sequence"]}},
+        schedule=beside.schedule, dtype=_dtype(beside), ranks=beside.ranks, data="PyTorch's profile", tokens_per_step=tokens,
+        flop_convention=beside.flop_convention, peak_flops=1e12 * beside.ranks * beside.model_tflops_per_gpu / beside.mfu,
+        steps=steps_run, timed_step=steps[timed] + 1, parts_ms=parts, predicted=_predicted(beside, parts),
+        profile={"ranks": len(traces), "steps": len(steps), "collectives": collectives,
+                 "sent_bytes": sum(row["sent_bytes"] for row in collectives), "predicted_sent_bytes": sum(beside.sent_bytes.values())})
     return [run, training]
 
 
@@ -391,12 +386,6 @@ def _predicted(beside: Simulation, measured: dict[str, float]) -> dict[str, Any]
     return {"machine": beside.machine, "kernels": 0, "measured_kernels": 0, "step_ms": beside.step_ms, "parts_ms": predicted,
             "measured_step_ms": step_ms, "measured_parts_ms": measured, "error": beside.step_ms / step_ms - 1,
             "gap": f"{widest}, {abs(more):.2f} ms {'longer' if more > 0 else 'shorter'} than predicted"}
-
-
-def _machine(traces: list[Trace]) -> dict[str, Any]:
-    gpus = [trace.gpu for trace in traces]
-    return {"fingerprint": hashlib.sha256(repr(gpus).encode()).hexdigest()[:8], "cpu": None, "cores": 1, "memory_bytes": None,
-            "kernel": None, "caches": None, "mhz": None, "gpus": gpus, "hosts": 1}
 
 
 def _dtype(beside: Simulation) -> str:

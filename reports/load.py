@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
 from reports import nccl_tests, osu
-from reports.foreign import decoded, Line, Text
+from reports.foreign import decoded, Text
+from reports.lines import Line
 from reports.schema import KINDS, problem_in, ReportError, shown
 from reports.records import Records, Run, line_from, plural, run_from
 from reports.units import counted

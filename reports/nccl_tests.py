@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Iterator, Optional
 
 from reports.foreign import (
-    bus_factor, collective_of, documents, field, fingerprint_of, leave_unread, Line, Measured, MESSAGE, number, OF_A_RANK, processes_of,
-    positive, PROMPT, row_line, run_line, Setting, Text, UNKNOWN, utc, whole)
+    bus_factor, collective_of, documents, Fields, fingerprint_of, Measured, MESSAGE, number, OF_A_RANK, processes_of, PROMPT, row_line,
+    Text, utc)
+from reports.lines import Line, line_of, UNKNOWN
 from reports.schema import ReportError
 
 COLUMNS_TOLD = "nccl-tests' columns"
@@ -71,14 +72,17 @@ class Table:
         name = match[1] if match else self.source.collective
         return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at} {self.source.digest}"
 
-    def setting(self) -> Setting:
+    def run_line(self) -> Line:
         hosts, gpus = {one.host for one in self.devices}, [one.name for one in self.devices]
         ranks = max(row.ranks or 0 for row in self.rows) or self.ranks()
         gpus = gpus[:1] * ranks if len(set(gpus)) == 1 and ranks < 1 << 20 else gpus  # the list may be cut
-        return Setting(self.tool, self.version, Path(self.program).name or "unknown", "nccl", ranks, started=self.started,
-                       fingerprint=fingerprint_of(["nccl-tests", len(hosts), *sorted(set(gpus))]) if gpus else UNKNOWN, hosts=len(hosts),
-                       gpus=gpus, rank_kind="mpi" if len({(one.host, one.pid) for one in self.devices}) > 1 else "threads",
-                       command=self.command or [word for word in (Path(self.program).name, self.settings) if word])
+        fingerprint = fingerprint_of(["nccl-tests", len(hosts), *sorted(set(gpus))]) if gpus else UNKNOWN
+        name = Path(self.program).name
+        return line_of("run", self.source.name, run=self.source.run_id(), program=name or UNKNOWN, started=self.started or UNKNOWN,
+                       command=self.command or [word for word in (name, self.settings) if word],
+                       machine={"fingerprint": fingerprint, "hosts": max(len(hosts), 1), "gpus": gpus}, libraries={self.tool: self.version},
+                       ranks=ranks, transport="nccl",
+                       rank_kind="mpi" if len({(one.host, one.pid) for one in self.devices}) > 1 else "threads")
 
     def ranks(self) -> int:
         """The number that the heading has, unless the rows' bandwidths contradict it; else the only number that fits them."""
@@ -119,7 +123,7 @@ class Table:
                    for row in self.rows if row.ranks is None and row.time_us > 0)
 
     def lines(self) -> Iterator[Line]:
-        source, setting, run = self.source, self.setting(), self.source.run_id()
+        source, run = self.source, self.run_line()
         self.rows = [replace(row, collective=self.collective) for row in self.rows]  # the closing lines may have named it
         if self.out_of_bounds == 0 and "error" in self.columns:  # the column is a deviation, and the closing line says that none is too large
             self.rows = [replace(row, wrong=0) for row in self.rows]
@@ -129,8 +133,8 @@ class Table:
             source.leave("tables without closing lines (was the program stopped?)", f"line {self.at}")
         if self.collective.startswith("unnamed"):
             source.leave("tables that do not name their collective, kept apart (--collective NAME names it)", f"line {self.at}")
-        yield run_line(run, setting, source.name)
-        yield from (row_line(run, setting, row) for row in self.rows)
+        yield run
+        yield from (row_line(run, row) for row in self.rows)
 
 
 def _half_unit(value: float) -> float:
@@ -273,13 +277,11 @@ def _wrong(group: list[str], table: Table, where: str) -> Optional[int]:
 
 # ---- JSON
 
-_OF_FILE = ("version", "start_time", "args", "nccl_version", "config", "results", "out_of_bounds", "errors")
-_OF_CONFIG = ("nthreads", "ngpus", "devices", "minimum_bytes", "maximum_bytes", "step_factor", "step_bytes", "warmup_iters", "iterations",
-              "aggregated_iterations", "validation", "graph", "blocking_collectives", "per_iter_timing", "per_iter_skip", "parallel_init",
-              "unalign")  # all but devices are in the run's command
-_OF_ITERATIONS = ("times_us", "min_us", "max_us", "avg_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_pct")  # all are those of times_us
-_OF_ENTRY = ("size", "count", "type", "redop", "root", "out_of_place", "in_place", "out_of_place_per_iter", "in_place_per_iter",
-             "actual_iterations", "ranks", "transport", "algorithm")
+# Fields that are not read: those of a run's command, those that are computed from times_us, and of each pair the one that is there
+_IN_COMMAND = ("minimum_bytes", "maximum_bytes", "step_factor", "step_bytes", "warmup_iters", "iterations", "aggregated_iterations",
+               "validation", "graph", "blocking_collectives", "per_iter_timing", "per_iter_skip", "parallel_init", "unalign")
+_OF_TIMES = ("min_us", "max_us", "avg_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_pct")
+_RATES = ("time", "cpu_time", "alg_bw", "bus_bw")
 
 
 def json_lines(source: Text) -> list[Line]:
@@ -290,46 +292,53 @@ def json_lines(source: Text) -> list[Line]:
 
 
 def _lines_of(data: Any, at: int, source: Text) -> Iterator[Line]:
-    config = field(data, "config", dict, source.name, missing={})
-    args = field(data, "args", list, source.name, missing=[])
-    table = Table(source, str(args[0]) if args else "", str(data.get("version", UNKNOWN)), at=at)
-    if "nccl_version" in data:
-        table.version += f", NCCL {data['nccl_version']}"
-    table.devices = [Device(whole(one, "rank", source.name, at), str(one.get("group", "")), str(one.get("pid")), str(one.get("hostname")),
-                            str(one.get("device_info")))
-                     for at, one in enumerate(field(config, "devices", list, source.name, missing=[])) if isinstance(one, dict)]
-    table.of_process = whole(config, "nthreads", source.name, 1) * whole(config, "ngpus", source.name, 1) if config else 0
-    table.started, table.command = utc(str(data.get("start_time", ""))), [Path(str(word)).name for word in args]
-    entries = field(data, "results", list, source.name)
-    table.rows = [row for at, entry in enumerate(entries) for row in _rows_of_entry(entry, table, f"{source.name}: results[{at}]")]
+    top = Fields(data, source.name)
+    config, args = Fields(top.get("config", dict, {}), source.name), top.get("args", list, [])
+    table = Table(source, str(args[0]) if args else "", str(top.get("version", object, UNKNOWN)), at=at)
+    if nccl := top.get("nccl_version", object, ""):
+        table.version += f", NCCL {nccl}"
+    table.devices = [Device(Fields(one, source.name).whole("rank", n), str(one.get("group", "")), str(one.get("pid")),
+                            str(one.get("hostname")), str(one.get("device_info")))
+                     for n, one in enumerate(config.get("devices", list, [])) if isinstance(one, dict)]
+    table.of_process = config.whole("nthreads", 1) * config.whole("ngpus", 1) if config.data else 0
+    table.started, table.command = utc(str(top.get("start_time", object, ""))), [Path(str(word)).name for word in args]
+    table.rows = [row for n, entry in enumerate(top.get("results", list))
+                  for row in _rows_of_entry(Fields(entry, f"{source.name}: results[{n}]"), table)]
     if not table.rows:
         raise ReportError(f"{source.name}: no results; allowed: at least one (was the program stopped?)")
-    table.out_of_bounds = whole(field(data, "out_of_bounds", dict, source.name, missing={}), "count", source.name, 0)
-    for error in field(data, "errors", list, source.name, missing=[]):
+    table.out_of_bounds = Fields(top.get("out_of_bounds", dict, {}), source.name).whole("count", 0)
+    for error in top.get("errors", list, []):
         source.leave("errors that the program printed", f"'{str(error)[:60]}'")
-    leave_unread(source, data, _OF_FILE)
-    leave_unread(source, config, _OF_CONFIG, "config.")
+    top.leave_unread(source)
+    config.leave_unread(source, "config.", _IN_COMMAND)
     yield from table.lines()
 
 
-def _rows_of_entry(entry: Any, table: Table, where: str) -> Iterator[Measured]:
-    leave_unread(table.source, entry, _OF_ENTRY, "results.")
+def _rows_of_entry(entry: Fields, table: Table) -> Iterator[Measured]:
+    size, count, dtype, op, root = (entry.whole("size"), entry.whole("count", 0), entry.get("type", str), entry.get("redop", str, "").strip(),
+                                    entry.get("root", str, "-1").strip())
+    if not re.fullmatch(r"-?[0-9]{1,9}", root):
+        raise ReportError(f"{entry.where}: field 'root' is '{root}'; allowed: a rank, or -1")
+    iterations, ranks = entry.whole("actual_iterations", 0), entry.whole("ranks", 0) or None
+    transport, algorithm = entry.get("transport", str, "") or None, entry.get("algorithm", str, "library")
     for in_place, key in ((False, "out_of_place"), (True, "in_place")):
-        if not isinstance(entry, dict) or entry.get(key) is None:
+        one = Fields(entry.get(key, dict, {}), f"{entry.where}.{key}")
+        samples = _samples(Fields(entry.get(f"{key}_per_iter", dict, {}), f"{one.where}_per_iter"), table.source, f"results.{key}_per_iter.")
+        if not one.data:
             continue
-        at, one = f"{where}.{key}", field(entry, key, dict, where)
-        per_iter = field(entry, f"{key}_per_iter", dict, where, missing={})
-        leave_unread(table.source, one, ("time", "cpu_time", "alg_bw", "bus_bw", "nwrong"), f"results.{key}.")
-        leave_unread(table.source, per_iter, _OF_ITERATIONS, f"results.{key}_per_iter.")
-        samples = tuple(positive({"times_us": time}, "times_us", f"{at}_per_iter") for time in field(per_iter, "times_us", list, where, missing=[]))
-        root = field(entry, "root", str, where, missing="-1").strip()
-        if not re.fullmatch(r"-?[0-9]{1,9}", root):
-            raise ReportError(f"{where}: field 'root' is '{root}'; allowed: a rank, or -1")
-        is_failed = "nan" in one.values()  # the text that stands for no number
-        time, algbw, busbw = (0.0 if is_failed else field(one, name, float, at)
-                              for name in ("time" if "time" in one else "cpu_time", "alg_bw", "bus_bw"))
-        yield Measured(at, table.collective, whole(entry, "size", where), whole(entry, "count", where, 0), field(entry, "type", str, where),
-                       time, algbw, busbw, field(entry, "redop", str, where, missing="").strip() or "none", int(root),
-                       in_place, samples, None if one.get("nwrong") in (None, _NONE) else whole(one, "nwrong", at),
-                       whole(entry, "actual_iterations", where, 0), whole(entry, "ranks", where, 0) or None,
-                       field(entry, "transport", str, where, "") or None, field(entry, "algorithm", str, where, "library"))
+        is_failed = "nan" in one.data.values()  # the text that stands for no number
+        time, algbw, busbw = (0.0 if is_failed else one.get(name, float)
+                              for name in ("time" if "time" in one.data else "cpu_time", "alg_bw", "bus_bw"))
+        wrong = None if one.get("nwrong", object, _NONE) == _NONE else one.whole("nwrong")
+        one.leave_unread(table.source, f"results.{key}.", _RATES)
+        yield Measured(one.where, table.collective, size, count, dtype, time, algbw, busbw, op or "none", int(root), in_place, samples, wrong,
+                       iterations, ranks, transport, algorithm)
+    entry.leave_unread(table.source, "results.")
+
+
+def _samples(per_iter: Fields, source: Text, prefix: str) -> tuple[float, ...]:
+    times = [Fields({"times_us": time}, per_iter.where).get("times_us", float) for time in per_iter.get("times_us", list, [])]
+    if times and min(times) <= 0:
+        raise ReportError(f"{per_iter.where}: field 'times_us' has {min(times):g}; allowed: times above 0")
+    per_iter.leave_unread(source, prefix, _OF_TIMES)
+    return tuple(times)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Iterator, Optional
 
 from reports.foreign import (
-    bus_factor, COLLECTIVES, collective_of, Line, Measured, MESSAGE, number, OF_A_RANK, processes_of, PROMPT, row_line, run_line, Setting,
-    Text, UNKNOWN)
+    bus_factor, COLLECTIVES, collective_of, Measured, MESSAGE, number, OF_A_RANK, processes_of, PROMPT, row_line, Text)
+from reports.lines import Line, line_of, UNKNOWN
 from reports.schema import ReportError
 
 TOOL, COLUMNS_TOLD = "OSU micro-benchmarks", "OSU's columns"
@@ -33,7 +33,7 @@ _POINT_TO_POINT = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directio
 class Table:
     collective: str  # ours; a point-to-point test's is the program's name
     is_bandwidth: bool
-    setting: Setting
+    run: Line
     dtype: Optional[str] = None
     columns: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ class _Reader:
     """Reads a text line by line."""
 
     def __init__(self, source: Text) -> None:
-        self.source, self.ranks, self.run = source, source.ranks or 0, ""
+        self.source, self.ranks = source, source.ranks or 0
         self.table: Optional[Table] = None
 
     def lines_of(self, at: int, line: str) -> Iterator[Line]:
@@ -69,13 +69,13 @@ class _Reader:
         elif dtype := _DTYPE.match(line):
             table.dtype = dtype.group(1)
         elif columns := _COLUMNS.match(line):
-            table.columns, self.run = _columns_of(columns.group(1), where), self.source.run_id()
+            table.columns = _columns_of(columns.group(1), where)
             for column in table.columns[2:]:
                 if column not in ("Iterations", "Validation"):
                     self.source.leave("columns that are not kept", column)
-            yield run_line(self.run, table.setting, where)
+            yield table.run
         elif table.columns and re.match(r"\s*\d+(\s+[\d.]|\s*$)", line):
-            yield row_line(self.run, table.setting, _measured(line.split(), table, where))
+            yield row_line(table.run, _measured(line.split(), table, where))
         elif PROMPT.match(line):
             self.table = None
         elif table.columns and re.search(r"[^\W_]", line) and not line.lstrip().startswith("#"):
@@ -113,8 +113,9 @@ def _table_of(heading: re.Match, ranks: int, where: str, source: Text) -> Option
     program = pair or "osu_" + re.sub(r"\W", "", name).lower()
     told = (version or UNKNOWN) + (f", {library}{accelerator or ''}" if accelerator or library != "MPI" else "")
     is_multi = pair == "osu_multi_lat" and ranks
-    setting = Setting(TOOL, told, program, "nccl" if library == "NCCL" else "mpi", 2 if pair and not is_multi else ranks)
-    return Table(pair or collective, quantity == "Bandwidth", setting)
+    run = line_of("run", where, run=source.run_id(), program=program, libraries={TOOL: told}, transport="nccl" if library == "NCCL" else "mpi",
+                  ranks=2 if pair and not is_multi else ranks, rank_kind="mpi")
+    return Table(pair or collective, quantity == "Bandwidth", run)
 
 
 def _columns_of(text: str, where: str) -> tuple[str, ...]:
@@ -131,7 +132,7 @@ def _measured(cells: list[str], table: Table, where: str) -> Measured:
                           "(was the program stopped?)")
     named = dict(zip(table.columns, cells))
     size, value = (number(cell, where, COLUMNS_TOLD) for cell in cells[:2])
-    collective, ranks = table.collective, table.setting.ranks
+    collective, ranks = table.collective, table.run["ranks"]
     dtype, element = _DTYPES.get(table.dtype or ("MPI_FLOAT" if collective in _REDUCES else "MPI_CHAR"), (str(table.dtype), 1))
     num_bytes = int(size) * (ranks if collective in OF_A_RANK else 1)
     time_us = value if not table.is_bandwidth else num_bytes / value if value > 0 else 0.0

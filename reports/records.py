@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import make_dataclass
 from typing import Any, Callable, Optional
 
-from reports.analysis.gate.words import CaseSummary
 from reports.schema import KINDS, class_of, fields_of, kind_schema, made
 from reports.units import counted, joined
 
@@ -204,10 +203,6 @@ class StudyPoint:
 @fields_of("VerdictRecord")
 class GateCase:
     """Ratios are head over base, inverted where more is better: above 1 is worse."""
-
-    @property
-    def summary(self) -> CaseSummary:
-        return CaseSummary(self.case, self.channel, self.verdict, self.ratio, self.low, self.high)
 
 
 def run_from(data: dict[str, Any], partial: bool = False, file: str = "") -> Run:

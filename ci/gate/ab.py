@@ -66,7 +66,7 @@ def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budg
         pairs = opinion.pairs[case]
         if len(pairs) >= 2:
             decision = _decide(pairs, rule)
-            opinion.decisions[case] = decision if len(pairs) >= rule.looks[0] else _with_verdict(decision, Verdict.UNDECIDED)
+            opinion.decisions[case] = decision if len(pairs) >= rule.looks[0] else replace(decision, verdict=Verdict.UNDECIDED)
     return opinion
 
 
@@ -99,10 +99,6 @@ def _measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget, progre
 
 def _decide(pairs: list[PairTimes], rule: Rule) -> Decision:
     return decide([pair.log_ratio() for pair in pairs], rule)
-
-
-def _with_verdict(decision: Decision, verdict: Verdict) -> Decision:
-    return Decision(verdict, decision.ratio, decision.low, decision.high)
 
 
 def _look(opinion: Opinion, open_cases: set[Case], rule: Rule) -> set[Case]:

@@ -16,15 +16,18 @@ from gate.pairs import calls_for, Pairing, PairTimes, Timing, Turn, turn_for
 from gate.rule import Rule
 from gate.worker import Worker
 
+PYTHON = [sys.executable, "-IS"]  # without the modules of the site, and no imports below: tests start it hundreds of times
 SERVER = """
-    import json, random, sys
-    speed, names = json.loads(sys.argv[1]), json.loads(sys.argv[2])
-    print(json.dumps({"serve": 1, "program": "fake", "cases": names}), flush=True)
-    dice = random.Random()
+    import os, sys
+    speed, names = eval(sys.argv[1]), sys.argv[2]
+    print(f'{{"serve": 1, "program": "fake", "cases": {names}}}', flush=True)
+    dice = os.getpid()
     for line in sys.stdin:
-        order = json.loads(line)
-        us = [speed[order["case"]] * dice.uniform(0.995, 1.005) for _ in range(order["runs"])]
-        print(json.dumps({"us": us}), flush=True)
+        order, us = eval(line), []
+        for _ in range(order["runs"]):
+            dice = 48271 * dice % 0x7fffffff
+            us.append(speed[order["case"]] * (0.995 + 0.01 * dice / 0x7fffffff))
+        print(f'{{"us": {us}}}', flush=True)
 """
 
 
@@ -34,7 +37,7 @@ def server(tmp_path: Path):
     program.write_text(textwrap.dedent(SERVER))
 
     def start(speed: list[float], names: list[str]):
-        return lambda core: Worker([sys.executable, str(program), json.dumps(speed), json.dumps(names)], core=core)
+        return lambda core: Worker([*PYTHON, str(program), json.dumps(speed), json.dumps(names)], core=core)
     return start
 
 
@@ -168,7 +171,7 @@ def test_an_interruption_does_not_make_runs_short(unlucky):
     ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); print('{\"error\": \"wrong\"}', flush=True)", "an error in a: wrong"),
     ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); import sys; sys.exit('died')", "died")])
 def test_a_broken_worker_is_one_line(program, expected):
-    with pytest.raises(CouldNotRun, match=expected), Worker([sys.executable, "-c", program]) as worker:
+    with pytest.raises(CouldNotRun, match=expected), Worker([*PYTHON, "-c", program]) as worker:
         worker.ready()
         worker.run(0, 1)
 
@@ -176,7 +179,7 @@ def test_a_broken_worker_is_one_line(program, expected):
 def test_a_worker_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr("gate.worker.ORDER_DEADLINE_S", 0.3)
     program = "print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True)\nimport time\ntime.sleep(60)"
-    with pytest.raises(CouldNotRun, match="no answer in a within 0.3 s"), Worker([sys.executable, "-c", program]) as worker:
+    with pytest.raises(CouldNotRun, match="no answer in a within 0.3 s"), Worker([*PYTHON, "-c", program]) as worker:
         worker.ready()
         worker.run(0, 1)
 
@@ -194,7 +197,7 @@ def test_a_worker_leaves_no_process(monkeypatch):
     monkeypatch.setattr("gate.worker.STOP_DEADLINE_S", 5)
     program = ("import subprocess\nrank = subprocess.Popen(['sleep', '60'])\n"
                "print('{\"serve\": 1, \"cases\": [\"%d\"]}' % rank.pid, flush=True)\ninput()")
-    with Worker([sys.executable, "-c", program]) as worker:
+    with Worker([*PYTHON, "-c", program]) as worker:
         rank = int(worker.ready()[0])
         assert is_alive(rank)
     deadline = time.monotonic() + 5  # it has been asked to end, and needs a core for that

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ def wipe() -> None:
 # The two sides as programs that can be started: existing build folders, or revisions that are built once.
 
 BUILD_DEADLINE_S = 3600
+RECORDS_DEADLINE_S = 600
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,20 @@ class Build:
         pad = {"LOCKSTEP_GATE_PAD": "x" * random.randrange(4096)}
         return Worker([str(self.program(command[0])), *command[1:], "--serve"], {**environment, **pad}, core=core,
                       side=self.side.name)
+
+    def records(self, name: str, words: Sequence[str], file: Path) -> Path:
+        """Runs a command, which must write its records to the file; returns the file. Errors begin with `name`."""
+        command = [str(self.program(words[0])), *words[1:], "--json", str(file)]
+        with tempfile.TemporaryFile() as errors:
+            try:
+                status = run_in_group(command, RECORDS_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+            except subprocess.TimeoutExpired as error:
+                raise CouldNotRun(f"{name}: {words[0]} did not end within {RECORDS_DEADLINE_S} s") from error
+            errors.seek(0)
+            last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        if status != 0:
+            raise CouldNotRun(f"{self.side.name}: {name}: {words[0]} ended with status {status}: {' '.join(last)}")
+        return file
 
 
 def add_build_arguments(parser: argparse.ArgumentParser) -> None:

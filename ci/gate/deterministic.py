@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
 
 from gate.builds import add_build_arguments, Build, left_out, made_with, resolve, ROOT
@@ -18,9 +19,9 @@ from gate.inputs.observation import by_quantity, judged, Quantity
 from gate.model import Channel, CouldNotRun, Report, Result, Side, UsageError, Verdict
 from gate.outputs.records import check_writable, write_whole
 from gate.rule import threshold_of
-from gate.worker import run_in_group, suite_rows, Worker
+from gate.worker import Line, load_suite, Worker
 from reports.progress import Progress
-from reports.claims.data import exact_lines, load_claims, load_suite
+from reports.claims import data as claims_data
 from reports.claims.verdict import exact_verdicts, settle
 from reports.load import load
 from reports.schema import ReportError
@@ -30,35 +31,29 @@ from reports.schema import ReportError
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class Value:
-    case: str
-    channel: Channel  # EXACT or INSTRUCTIONS
-    unit: str
-    value: float
-    better: str = "lower"
+Values = dict[Quantity, float]  # their channel is EXACT or INSTRUCTIONS
 
 
 @dataclass(frozen=True)
 class Facts:
     revision: str
     counted_with: Mapping[str, str]  # everything besides the source that instruction counts depend on: compiler, flags, tool
-    values: tuple[Value, ...]
+    values: Values
 
 
 def write_facts(path: Path, facts: Facts) -> None:
     """Writes one value per line, sorted, so that a diff of the file shows the changed values."""
     head = json.dumps({"facts": FORMAT, "counted_with": dict(sorted(facts.counted_with.items()))})
-    lines = sorted(_line(value) for value in facts.values)
+    lines = sorted(starmap(_line, facts.values.items()))
     write_whole(path, "\n".join([head, *lines]) + "\n", "--base")
 
 
-def _line(value: Value) -> str:
-    fields = {"case": value.case, "unit": value.unit, "value": int(value.value) if value.value == int(value.value) else value.value}
-    if value.channel is Channel.INSTRUCTIONS:
+def _line(quantity: Quantity, value: float) -> str:
+    fields = {"case": quantity.case, "unit": quantity.unit, "value": int(value) if value == int(value) else value}
+    if quantity.channel is Channel.INSTRUCTIONS:
         fields["counted"] = True
-    if value.better != "lower":
-        fields["better"] = value.better
+    if quantity.better != "lower":
+        fields["better"] = quantity.better
     return json.dumps(fields)
 
 
@@ -67,17 +62,13 @@ def read_facts(path: Path, flag: str) -> Facts:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         if rows[0]["facts"] != FORMAT:
             raise ValueError(f"format {rows[0]['facts']}")
-        values = tuple(Value(row["case"], Channel.INSTRUCTIONS if row.get("counted") else Channel.EXACT, row["unit"],
-                             float(row["value"]), row.get("better", "lower")) for row in rows[1:])
+        values = {Quantity(row["case"], Channel.INSTRUCTIONS if row.get("counted") else Channel.EXACT, row["unit"],
+                           row.get("better", "lower")): float(row["value"]) for row in rows[1:]}
         return Facts(path.name, rows[0]["counted_with"], values)
     except OSError as error:
         raise UsageError(f"{flag} {path}: {error.strerror}; allowed: a revision, a build folder, or a file of gate.py exact --update") from error
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise UsageError(f"{flag} {path}: not a file of exact values ({error}); allowed: what gate.py exact --update writes") from error
-
-
-def by_case(values: Iterable[Value]) -> dict[str, Value]:
-    return {value.case: value for value in values}
 
 
 # ---- Instructions of a call, counted by callgrind (valgrind.org/docs/manual/cl-manual.html). A worker runs under it, and
@@ -149,96 +140,68 @@ def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[lis
     elif any(value.channel is Channel.INSTRUCTIONS for value in (*base.values, *head.values)):
         listed = ", ".join(f"{name} {base.counted_with.get(name, 'none')} and {head.counted_with.get(name, 'none')}" for name in sorted(different))
         notes.append(f"instructions are not compared, as they were counted with different tools: {listed}")
-    before, after = (by_case(value for value in side.values if value.channel in channels) for side in (base, head))
-    return [_compare(case, before.get(case), after.get(case), count_threshold) for case in {**before, **after}], notes
+    before, after = ({quantity.case: value for quantity, value in side.values.items()} for side in (base, head))
+    quantities = {quantity.case: quantity for side in (head, base) for quantity in side.values if quantity.channel in channels}
+    return [_compare(quantities[case], before.get(case), after.get(case), count_threshold)
+            for case in {**before, **after} if case in quantities], notes
 
 
-def _compare(case: str, base: Value | None, head: Value | None, count_threshold: float) -> Result:
-    either = base or head
-    if base is None:
-        return Result(case, either.channel, Verdict.NEW, either.unit, head=head.value)
-    if head is None:
-        return Result(case, either.channel, Verdict.GONE, either.unit, base=base.value)
-    threshold = count_threshold if either.channel is Channel.INSTRUCTIONS else 0.0
-    return judged(Quantity(case, either.channel, either.unit, either.better), base.value, head.value, threshold)
+def _compare(quantity: Quantity, base: float | None, head: float | None, count_threshold: float) -> Result:
+    if base is None or head is None:
+        verdict = Verdict.NEW if base is None else Verdict.GONE
+        return Result(quantity.case, quantity.channel, verdict, quantity.unit, base, head)
+    return judged(quantity, base, head, count_threshold if quantity.channel is Channel.INSTRUCTIONS else 0.0)
 
 
+# Kinds of a suite's lines. "records": the program's records (--json FILE) have facts; "counts": it serves, and its instructions are counted;
+# "claims": COMMAND is a file of claims, and the commands of bench/suite/claims.suite whose evidence is counted or simulated have
+# records that settle them.
 KINDS = ("records", "counts", "claims")
-LINE_DEADLINE_S = 600
 
 
-@dataclass(frozen=True)
-class ExactLine:
-    name: str
-    # "records": the program's records have facts; "counts": it serves, and its instructions are counted; "claims": the commands of
-    # bench/suite/claims.suite whose evidence is counted or simulated have records that settle claims
-    kind: str
-    command: tuple[str, ...]  # the program first; --json FILE or --serve is added. For "claims" the file of claims
-
-
-def load_exact_suite(path: Path) -> list[ExactLine]:
-    """A file of lines "NAME KIND COMMAND"; '#' begins a comment."""
-    return [ExactLine(*row) for row in suite_rows(path, "KIND", KINDS)]
-
-
-def collect(build: Build, lines: list[ExactLine], progress=lambda *_: None) -> tuple[Facts, list[str]]:
+def collect(build: Build, lines: list[Line], progress=lambda *_: None) -> tuple[Facts, list[str]]:
     """All values of a build, and notes on what was left out."""
     notes = []
-    values: list[Value] = []
+    values: Values = {}
     cannot = why_it_cannot_count()
     for done, line in enumerate(lines):
         progress(f"{build.side.name}: {line.name}", done)
         if line.kind == "records":
-            values += _recorded(build, line)
+            values |= _recorded(build, line)
         elif line.kind == "claims":
-            values += _settled(build, line)
+            values |= _settled(build, line)
         elif cannot is None:
-            values += [Value(f"{line.name}: {case}", Channel.INSTRUCTIONS, "instructions", number)
-                       for case, number in count(build, line.command).items()]
+            values |= {Quantity(f"{line.name}: {case}", Channel.INSTRUCTIONS, "instructions"): number
+                       for case, number in count(build, line.command).items()}
     if cannot is not None and any(line.kind == "counts" for line in lines):
         notes.append(f"no instructions were counted: {cannot}")
-    return Facts(build.side.revision, {} if cannot else counted_with(build), tuple(values)), notes
+    return Facts(build.side.revision, {} if cannot else counted_with(build), values), notes
 
 
-def _recorded(build: Build, line: ExactLine) -> list[Value]:
+def _recorded(build: Build, line: Line) -> Values:
     """Exact values of the line's records. If there are none, the suite is wrong."""
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
-        found = by_quantity(read_file(_run(build, line.name, line.command, Path(name) / "records.jsonl")))
-    values = [Value(f"{line.name}: {quantity.case}", Channel.EXACT, quantity.unit, runs[0].values[0], quantity.better)
-              for quantity, runs in found.items() if quantity.channel is Channel.EXACT]
+        found = by_quantity(read_file(build.records(line.name, line.command, Path(name) / "records.jsonl")))
+    values = {replace(quantity, case=f"{line.name}: {quantity.case}"): runs[0].values[0]
+              for quantity, runs in found.items() if quantity.channel is Channel.EXACT}
     if not values:
         raise CouldNotRun(f"{line.name}: the records of {line.command[0]} have no exact value")
     return values
 
 
-def _settled(build: Build, line: ExactLine) -> list[Value]:
+def _settled(build: Build, line: Line) -> Values:
     """The verdicts of counted and simulated evidence on the claims of a file. A verdict is part of the case's name, so that the
     old case is gone if the verdict changes, in either direction."""
     try:
-        commands = load_suite()
-        claims = load_claims(Path(line.command[0]), commands)
+        commands = claims_data.load_suite()
+        claims = claims_data.load_claims(Path(line.command[0]), commands)
         with tempfile.TemporaryDirectory(prefix="lockstep_claims_") as folder:
-            files = [_run(build, f"{line.name}: {name}", command, Path(folder) / f"{name}.jsonl")
-                     for name, command in exact_lines(claims, commands).items()]
+            files = [build.records(f"{line.name}: {name}", command, Path(folder) / f"{name}.jsonl")
+                     for name, command in claims_data.exact_lines(claims, commands).items()]
             verdicts = exact_verdicts(settle(claims, load(map(str, files)), commands))
     except ReportError as error:
         raise CouldNotRun(f"{line.name}: {error}") from error
-    return [Value(f"{line.name}: {name}: {verdict}", Channel.EXACT, "verdict", 1.0) for name, verdict in verdicts.items()]
-
-
-def _run(build: Build, name: str, words: Sequence[str], file: Path) -> Path:
-    """The file with the command's records."""
-    command = [str(build.program(words[0])), *words[1:], "--json", str(file)]
-    with tempfile.TemporaryFile() as errors:
-        try:
-            status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
-        except subprocess.TimeoutExpired as error:
-            raise CouldNotRun(f"{name}: {words[0]} did not end within {LINE_DEADLINE_S} s") from error
-        errors.seek(0)
-        last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
-    if status != 0:
-        raise CouldNotRun(f"{build.side.name}: {name}: {words[0]} ended with status {status}: {' '.join(last)}")
-    return file
+    return {Quantity(f"{line.name}: {name}: {verdict}", Channel.EXACT, "verdict"): 1.0 for name, verdict in verdicts.items()}
 
 
 # ---- The command of gate.py
@@ -258,7 +221,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Report:
     start = time.monotonic()
     threshold = threshold_of(arguments.count_threshold, "--count-threshold")
-    lines = load_exact_suite(arguments.suite)
+    lines = load_suite(arguments.suite, "KIND", KINDS)
     file = Path(arguments.base)
     is_file = file.is_file() or (arguments.update and not file.is_dir())
     if arguments.update and not is_file:
@@ -282,7 +245,7 @@ def run(arguments: argparse.Namespace) -> Report:
     return Report("exact", base_side, head_side, threshold, 1.0, tuple(results), time.monotonic() - start, tuple([*notes, *more]))
 
 
-def _check_update(file: Path, lines: list[ExactLine]) -> None:
+def _check_update(file: Path, lines: list[Line]) -> None:
     """Raises CouldNotRun, before anything runs, if `file` would lose its counts because this machine cannot count instructions."""
     check_writable(file, "--base")
     cannot = why_it_cannot_count()
@@ -290,7 +253,7 @@ def _check_update(file: Path, lines: list[ExactLine]) -> None:
         raise CouldNotRun(f"--update: {file.name} would have no instruction counts: {cannot}")
 
 
-def _collect(text: str, flag: str, lines: list[ExactLine], arguments: argparse.Namespace) -> tuple[Facts, Side, list[str]]:
+def _collect(text: str, flag: str, lines: list[Line], arguments: argparse.Namespace) -> tuple[Facts, Side, list[str]]:
     programs = sorted({line.command[0] for line in lines})
     build = resolve(text, flag, programs, ROOT, arguments.build_cache, arguments.cmake)
     facts, notes = collect(build, lines, Progress("lines", len(lines)))

@@ -7,22 +7,24 @@ from pathlib import Path
 import pytest
 from gate.builds import build_at
 from gate.cli import exit_status, main
-from gate.deterministic import collect, compare_facts, count, ExactLine, Facts, load_exact_suite, read_facts, Value, write_facts
+from gate.deterministic import collect, compare_facts, count, Facts, KINDS, read_facts, write_facts
+from gate.inputs.observation import Quantity
 from gate.model import Channel, CouldNotRun, Report, Side, UsageError, Verdict
+from gate.worker import Line, load_suite
 
 TOOLS = {"tool": "valgrind-3.19.0", "compiler": "GNU 12.2.0"}
 
 
-def facts(*values: Value, tools=TOOLS) -> Facts:
-    return Facts("r", tools, values)
+def facts(*values: tuple[Quantity, float], tools=TOOLS) -> Facts:
+    return Facts("r", tools, dict(values))
 
 
-def exact(value: float, better: str = "lower", case: str = "plan: bytes") -> Value:
-    return Value(case, Channel.EXACT, "bytes", value, better)
+def exact(value: float, better: str = "lower", case: str = "plan: bytes") -> tuple[Quantity, float]:
+    return Quantity(case, Channel.EXACT, "bytes", better), value
 
 
-def counted(value: float) -> Value:
-    return Value("kernel", Channel.INSTRUCTIONS, "instructions", value)
+def counted(value: float) -> tuple[Quantity, float]:
+    return Quantity("kernel", Channel.INSTRUCTIONS, "instructions"), value
 
 
 @pytest.mark.parametrize(("before", "after", "verdict"), [
@@ -73,7 +75,7 @@ def test_a_file_of_values_comes_back(tmp_path):
     values = (exact(3), exact(2.5, "higher", "b"), counted(12345678))
     write_facts(file, facts(*values))
     back = read_facts(file, "--base")
-    assert set(back.values) == set(values) and back.counted_with == TOOLS
+    assert back.values == dict(values) and back.counted_with == TOOLS
     assert [line for line in file.read_text().splitlines()[1:]] == sorted(file.read_text().splitlines()[1:])
 
 
@@ -88,11 +90,11 @@ def test_a_broken_file_is_one_line(tmp_path, text):
 def test_suite_lines(tmp_path):
     file = tmp_path / "suite"
     file.write_text("# words\nplans records all_reduce_perf --algo 'a b'  # more\n\nmade counts generation_bench\n")
-    assert load_exact_suite(file) == [ExactLine("plans", "records", ("all_reduce_perf", "--algo", "a b")),
-                                      ExactLine("made", "counts", ("generation_bench",))]
+    assert load_suite(file, "KIND", KINDS) == [Line("plans", "records", ("all_reduce_perf", "--algo", "a b")),
+                                               Line("made", "counts", ("generation_bench",))]
     file.write_text("plans guesses all_reduce_perf\n")
     with pytest.raises(UsageError, match="line 1: 'plans guesses all_reduce_perf'; allowed: NAME KIND COMMAND, KIND one of records, counts"):
-        load_exact_suite(file)
+        load_suite(file, "KIND", KINDS)
 
 
 SERVER = """
@@ -141,6 +143,6 @@ def test_a_program_that_fails_is_named(tmp_path):
     program.write_text("#!/bin/sh\necho no such flag >&2\nexit 6\n")
     program.chmod(0o755)
     with pytest.raises(CouldNotRun, match="plans: broken ended with status 6: no such flag"):
-        collect(build_at(tmp_path, "--head"), [ExactLine("plans", "records", ("broken",))])
+        collect(build_at(tmp_path, "--head"), [Line("plans", "records", ("broken",))])
     with pytest.raises(CouldNotRun, match="absent is not there; build target absent"):
-        collect(build_at(tmp_path, "--head"), [ExactLine("plans", "records", ("absent",))])
+        collect(build_at(tmp_path, "--head"), [Line("plans", "records", ("absent",))])

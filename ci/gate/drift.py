@@ -6,21 +6,19 @@ import math
 import os
 import random
 import statistics
-import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gate.builds import add_build_arguments, Build, resolve, ROOT
-from gate.inputs.files_for_tests import all_reduce_line, kernel_line, Line, text_of
 from gate.inputs.observation import Observation, Quantity
 from gate.inputs.records import CALIBRATION_PROGRAM
-from gate.model import CouldNotRun, UsageError
-from gate.outputs.records import check_writable, write_whole
+from gate.model import UsageError
+from gate.outputs.records import check_writable, text_of, write_whole
 from gate.pairs import calls_for
-from gate.rule import differences, shift, shift_bounds
-from gate.worker import Worker
+from gate.rule import differences, Shift, shift_of
+from gate.worker import Line as WorkerLine, Worker
+from reports.lines import Line, line_of, stats_of
 
 # ---- Drift of the machine: how much faster or slower it was in the second session, from cases that no change of ours can affect
 
@@ -28,25 +26,15 @@ Sides = tuple[Sequence[float], Sequence[float]]  # costs of base and of head
 NOTABLE = math.log1p(0.03)  # more is reported, as it may not be the same machine
 
 
-@dataclass(frozen=True)
-class Drift:
-    """Logarithms of times, head over base."""
-
-    middle: float
-    low: float
-    high: float
-
-
-def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> Drift:
-    """Drift between two sides' logarithms of costs, one per run: its centre, and bounds that are each wrong with probability `error`.
-    With too few runs for such bounds, the smallest and largest differences stand in for them."""
-    low, high = shift_bounds(base, head, error)
-    extremes = differences(base, head)
-    return Drift(shift(base, head), max(low, float(extremes[0])), min(high, float(extremes[-1])))
+def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> Shift:
+    """Drift between two sides' logarithms of costs, one per run; each bound is wrong with probability `error`. With too few runs for such
+    bounds, the smallest and largest differences stand in for them."""
+    found, extremes = shift_of(base, head, error), differences(base, head)
+    return Shift(found.middle, max(found.low, float(extremes[0])), min(found.high, float(extremes[-1])))
 
 
 def drifts(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]],
-           error: float) -> dict[str, Drift]:
+           error: float) -> dict[str, Shift]:
     """Drift by kind of case: the median over the calibration cases of that kind, of the centre and of each bound. `error` is the
     probability that any lower bound, or any upper one, is wrong. With one run per case and side, cases bound each other."""
     of_kind: dict[str, list[Sides]] = {}
@@ -57,22 +45,22 @@ def drifts(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantit
     return {kind: _of_kind(cases, error / len(of_kind)) for kind, cases in of_kind.items()}
 
 
-def _of_kind(cases: Sequence[Sides], error: float) -> Drift:
+def _of_kind(cases: Sequence[Sides], error: float) -> Shift:
     found = [of_quantity(*sides, error) for sides in cases]
     single = all(len(side) == 1 for sides in cases for side in sides)
     least, most = (min, max) if single else (statistics.median, statistics.median)
-    return Drift(statistics.median(drift.middle for drift in found), least(drift.low for drift in found), most(drift.high for drift in found))
+    return Shift(statistics.median(drift.middle for drift in found), least(drift.low for drift in found), most(drift.high for drift in found))
 
 
-def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
+def drift_of(kind: str | None, found: Mapping[str, Shift]) -> Shift:
     """Drift of a case of this kind. If the kind was not calibrated, nothing is subtracted, but the interval contains the drift of
     every kind."""
     if kind in found:
         return found[kind]
-    return Drift(0.0, min([0.0, *(drift.low for drift in found.values())]), max([0.0, *(drift.high for drift in found.values())]))
+    return Shift(0.0, min([0.0, *(drift.low for drift in found.values())]), max([0.0, *(drift.high for drift in found.values())]))
 
 
-def notes(found: Mapping[str, Drift], trust: bool) -> list[str]:
+def notes(found: Mapping[str, Shift], trust: bool) -> list[str]:
     if not found:
         so = "" if trust else ", and no time is called slower or faster for it (gate.py calibrate; or --uncalibrated trust)"
         return [f"no calibration cases on both sides: what the machine itself changed is in the ratios{so}"]
@@ -92,26 +80,27 @@ def _percent(log_ratio: float) -> str:
 # Speed of the machine now: gate_planted's cases, which no change of ours affects, each in fresh processes, as records.
 
 RUN_LINE_PROGRAM = "all_reduce_perf"  # any program that writes records: the machine and the build are in its run line
-_DEADLINE_S = 60
 _RUN_US, _RUNS = 1000.0, 12  # time and number of runs of each case
+GROUPS = (WorkerLine("alone", "one", (CALIBRATION_PROGRAM, "alone")), WorkerLine("collective", "all", (CALIBRATION_PROGRAM, "collective")))
 
-
-@dataclass(frozen=True)
-class Group:
-    """Cases of one worker."""
-
-    word: str  # gate_planted's
-    one_core: bool
-
-
-GROUPS = (Group("alone", True), Group("collective", False))
-
-# By case: makes its record line from the run, samples in us and the number of timed calls. The sizes are as in bench/gate_planted.cpp.
-LINES: dict[str, Callable[[str, list[float], int], Line]] = {
-    "memory": lambda run, us, calls: kernel_line(run, "calibration_memory", "memory", us, calls, work_bytes=256 << 10, shape="32MiB"),
-    "compute": lambda run, us, calls: kernel_line(run, "calibration_compute", "compute", us, calls, flops=2 * 8 * 4000),
-    "collective": lambda run, us, calls: all_reduce_line(run, us, calls, 64 << 10),
+# By case: the kind of its record line, and the fields beside its samples. The sizes are as in bench/gate_planted.cpp.
+LINES: dict[str, tuple[str, Line]] = {
+    "memory": ("kernel", {"kernel": "calibration_memory", "bound": "memory", "shape": "32MiB", "bytes": 256 << 10, "dtype": "f64"}),
+    "compute": ("kernel", {"kernel": "calibration_compute", "bound": "compute", "shape": "fixed", "flops": 2 * 8 * 4000, "dtype": "f64"}),
+    # Each of two ranks sends half of its part to the other, twice.
+    "collective": ("row", {"collective": "all_reduce", "algorithm": "two_shot", "executor": "direct", "transport": "local", "ranks": 2,
+                           "bytes": 64 << 10, "count": 16 << 10, "dtype": "float", "op": "sum"}),
 }
+
+
+def line_of_case(case: str, run: str, samples_us: Sequence[float], calls: int) -> Line:
+    """Record line of a case of gate_planted, unchecked, by the run's id and the number of timed calls."""
+    kind, fields = LINES[case]
+    stats = stats_of(samples_us)
+    gb_per_s = fields.get("bytes", 0) / stats["median"] / 1e3
+    rates = ({"algbw_gbps": gb_per_s, "busbw_gbps": gb_per_s} if kind == "row" else
+             {"gbps": gb_per_s, "gflops": fields.get("flops", 0) / stats["median"] / 1e3})
+    return line_of(kind, case, run=run, iterations=calls, time_us=stats["mean"], samples_us=list(samples_us), stats=stats, **fields, **rates)
 
 
 def calibrate(build: Build, processes: int) -> list[Line]:
@@ -120,15 +109,15 @@ def calibrate(build: Build, processes: int) -> list[Line]:
     return [line for _ in range(processes) for group in GROUPS for line in _of_process(build, group, like)]
 
 
-def _of_process(build: Build, group: Group, like: Line) -> list[Line]:
+def _of_process(build: Build, group: WorkerLine, like: Line) -> list[Line]:
     run = f"{random.getrandbits(64):016x}"
     ranks = 1 if group.one_core else 2
-    lines = [like | {"run": run, "program": CALIBRATION_PROGRAM, "command": [CALIBRATION_PROGRAM, group.word, "--serve"], "ranks": ranks}]
+    lines = [like | {"run": run, "program": CALIBRATION_PROGRAM, "command": [*group.command, "--serve"], "ranks": ranks}]
     core = random.choice(sorted(os.sched_getaffinity(0))) if group.one_core else None
-    with build.start([CALIBRATION_PROGRAM, group.word], {}, core) as worker:
+    with build.start(group.command, {}, core) as worker:
         for index, case in enumerate(worker.ready()):
             samples, calls = _samples(worker, index)
-            lines.append(LINES[case](run, samples, calls * len(samples)))
+            lines.append(line_of_case(case, run, samples, calls * len(samples)))
     return lines
 
 
@@ -141,16 +130,8 @@ def _samples(worker: Worker, case: int) -> tuple[list[float], int]:
 def _run_line(build: Build) -> Line:
     """Line `run` of this machine and build, as our programs write it."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.jsonl"
-        command = [str(build.program(RUN_LINE_PROGRAM)), *"--ranks 2 -b 8 -e 8 -n 1 -w 0 --json".split(), str(path)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise CouldNotRun(f"{RUN_LINE_PROGRAM}: has not ended within {_DEADLINE_S} s") from error
-        try:
-            return json.loads(path.read_text().splitlines()[0])
-        except (OSError, ValueError, IndexError) as error:
-            raise CouldNotRun(f"{RUN_LINE_PROGRAM}: wrote no record (status {done.returncode}): {done.stderr.strip()[-200:]}") from error
+        file = build.records("calibrate", [RUN_LINE_PROGRAM, *"--ranks 2 -b 8 -e 8 -n 1 -w 0".split()], Path(folder) / "run.jsonl")
+        return json.loads(file.read_text().splitlines()[0])
 
 
 # ---- The command of gate.py

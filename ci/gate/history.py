@@ -13,8 +13,8 @@ import numpy as np
 
 from gate.inputs.files import read
 from gate.inputs.observation import notes_of, Observation, Quantity, UNKNOWN
-from gate.model import Change, Channel, HistoryReport, Point, Series, UsageError
-from gate.rule import shift, shift_bounds, threshold_of
+from gate.model import Change, Channel, Point, Report, Result, Series, Side, UsageError, Verdict
+from gate.rule import Shift, shift_of, threshold_of
 
 # ---- Finds changes of the level of a noisy series, and the probability that chance alone shows each. Pure functions of numbers.
 #
@@ -158,15 +158,6 @@ class HistoryRule:
     last: int = 10  # points that count as recent
 
 
-@dataclass(frozen=True)
-class Step:
-    """Between two stretches of a series: logarithms of costs, so above 0 is worse."""
-
-    middle: float
-    low: float
-    high: float
-
-
 def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[list[Series], list[str]]:
     """A series for each case, and notes for the reader. If there are several machines, only the machine of the newest file is used."""
     last = max((observed.origin for observed in observations), key=lambda origin: origin.started)
@@ -233,20 +224,17 @@ def _changes(quantity: Quantity, points: Sequence[Point], level: float, rule: Hi
     return [_change(quantity, points, ends[i:i + 3], step, places[at], rule) for i, (at, step) in enumerate(steps.items())]
 
 
-def _steps(costs: Sequence[float], places: Sequence[int], rule: HistoryRule) -> dict[int, Step]:
+def _steps(costs: Sequence[float], places: Sequence[int], rule: HistoryRule) -> dict[int, Shift]:
+    """Each change's step between the stretches before and after it."""
     ends = [0, *places, len(costs)]
-    found = {}
-    for start, at, end in zip(ends, ends[1:], ends[2:]):
-        before, after = costs[start:at], costs[at:end]
-        found[at] = Step(shift(before, after), *shift_bounds(before, after, rule.bound_error))
-    return found
+    return {at: shift_of(costs[start:at], costs[at:end], rule.bound_error) for start, at, end in zip(ends, ends[1:], ends[2:])}
 
 
-def _matters(step: Step, rule: HistoryRule) -> bool:
+def _matters(step: Shift, rule: HistoryRule) -> bool:
     return abs(step.middle) > math.log1p(rule.threshold) and (step.low > 0 or step.high < 0)
 
 
-def _change(quantity: Quantity, points: Sequence[Point], ends: Sequence[int], step: Step, p: float, rule: HistoryRule) -> Change:
+def _change(quantity: Quantity, points: Sequence[Point], ends: Sequence[int], step: Shift, p: float, rule: HistoryRule) -> Change:
     start, at, end = ends
     before, after = (statistics.median(point.value for point in part) for part in (points[start:at], points[at:end]))
     recent = end == len(points) and at >= len(points) - rule.last
@@ -311,6 +299,25 @@ def _percent(ratio: float | None) -> str:
     return "other" if ratio is None else f"{(ratio - 1) * 100:+.1f} %"
 
 
+# ---- A history as a report of two sides: before, and the newest revision
+
+def _result(series: Series) -> Result:
+    if series.verdict is Verdict.SAME:
+        values = [point.value for point in series.points]
+        level = series.changes[-1].after if series.changes else statistics.median(values) if values else None
+        return Result(series.case, series.channel, Verdict.SAME, series.unit, level, level, why=series.why or f"{len(values)} points")
+    change = series.changes[-1]
+    return Result(series.case, series.channel, series.verdict, series.unit, change.before, change.after, change.ratio, change.low, change.high,
+                  f"since {change.blame}")
+
+
+def report_of(source: str, rule: HistoryRule, series: Sequence[Series], seconds: float, notes: Sequence[str]) -> Report:
+    """Report on the series of records in `source`, the last part of a path."""
+    last = max((point for one in series for point in one.points), key=lambda point: point.time, default=None)
+    return Report("history", Side("before"), Side(source, last.revision if last else UNKNOWN, source), rule.threshold, 1 - 2 * rule.bound_error,
+                  tuple(map(_result, series)), seconds, tuple(notes), tuple(series))
+
+
 # ---- The command of gate.py
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -319,7 +326,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="smaller steps are left out (default: 2%%)")
 
 
-def run(arguments: argparse.Namespace) -> HistoryReport:
+def run(arguments: argparse.Namespace) -> Report:
     start = time.monotonic()
     if arguments.last < 1:
         raise UsageError(f"--last {arguments.last}; allowed: at least 1")
@@ -328,5 +335,4 @@ def run(arguments: argparse.Namespace) -> HistoryReport:
     if not observations:
         raise UsageError(f"DIR {' '.join(arguments.files)}: no measurement; allowed: files with at least one")
     series, notes = history(observations, rule)
-    return HistoryReport(Path(arguments.files[0]).name, rule.last, rule.error, 1 - 2 * rule.bound_error, rule.threshold,
-                         tuple(series), time.monotonic() - start, (*notes, *notes_of(observations)))
+    return report_of(Path(arguments.files[0]).name, rule, series, time.monotonic() - start, [*notes, *notes_of(observations)])

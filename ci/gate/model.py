@@ -1,6 +1,6 @@
 """Results of the gate, and errors that end it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -73,21 +73,6 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Report:
-    mode: str  # "ab", "compare", "exact"
-    base: Side
-    head: Side
-    threshold: float  # 0.02: smaller changes do not matter
-    confidence: float  # confidence of the intervals, two-sided
-    results: tuple[Result, ...]
-    seconds: float
-    notes: tuple[str, ...] = field(default=())  # notes for the reader, a line each, such as a fingerprint that differs
-
-    def of(self, verdict: Verdict) -> list[Result]:
-        return [result for result in self.results if result.verdict is verdict]
-
-
-@dataclass(frozen=True)
 class Point:
     """A point of a case's history: the result of one record file."""
 
@@ -132,18 +117,16 @@ class Series:
 
 
 @dataclass(frozen=True)
-class HistoryReport:
-    """Report of a series, as Report is of two sides."""
-
-    source: str  # last part of the folder's path
-    last: int  # points that count as recent
-    error: float  # probability that a change is found in a history without any
+class Report:
+    mode: str  # "ab", "compare", "exact", "history"
+    base: Side
+    head: Side
+    threshold: float  # 0.02: smaller changes do not matter
     confidence: float  # confidence of the intervals, two-sided
-    threshold: float  # smaller steps are not shown
-    series: tuple[Series, ...]
+    results: tuple[Result, ...]
     seconds: float
-    notes: tuple[str, ...] = field(default=())
-    mode: str = "history"
+    notes: tuple[str, ...] = ()  # notes for the reader, a line each, such as a fingerprint that differs
+    series: tuple[Series, ...] = ()  # a history's: one per result, in the same order
 
-    def of(self, verdict: Verdict) -> list[Series]:
-        return [series for series in self.series if series.verdict is verdict]
+    def of(self, verdict: Verdict) -> list[Result]:
+        return [result for result in self.results if result.verdict is verdict]

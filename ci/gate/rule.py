@@ -4,10 +4,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from gate.model import UsageError, Verdict
+
+
+class Shift(NamedTuple):
+    """By how much costs differ, in logarithms: above 0 is worse. Each bound is wrong with the probability that its maker states."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def _in_middle(ordered: np.ndarray, distribution: np.ndarray, error: float) -> Shift:
+    """The median of ordered differences or averages; its bounds by the distribution of the number of those that lie on one side of the
+    true middle. Infinite where there are too few."""
+    outside = int(np.searchsorted(distribution, error, side="right"))
+    bounds = (ordered[outside - 1], ordered[len(ordered) - outside]) if outside else (-math.inf, math.inf)
+    return Shift(float(np.median(ordered)), *map(float, bounds))
 
 
 # ---- Two independent samples, and many tests at once
@@ -15,11 +32,6 @@ from gate.model import UsageError, Verdict
 def differences(base: Sequence[float], head: Sequence[float]) -> np.ndarray:
     """Differences of each value of head and each of base, ascending."""
     return np.sort((np.asarray(head, dtype=float)[:, None] - np.asarray(base, dtype=float)[None, :]).ravel())
-
-
-def shift(base: Sequence[float], head: Sequence[float]) -> float:
-    """Shift of head above base: the median of all differences (Hodges and Lehmann 1963)."""
-    return float(np.median(differences(base, head)))
 
 
 @lru_cache(maxsize=None)
@@ -34,14 +46,10 @@ def rank_sum_distribution(m: int, n: int) -> np.ndarray:
     return (np.cumsum(ways) / math.comb(m + n, n)).astype(float)
 
 
-def shift_bounds(base: Sequence[float], head: Sequence[float], error: float) -> tuple[float, float]:
-    """Lower and upper bound of the shift, each wrong with a chance of at most `error`, whatever the distribution (Hollander and
-    Wolfe 1999, section 4.3). Infinite where there are too few values: 1 / C(m + n, n) must be at most `error`."""
-    ordered = differences(base, head)
-    outside = int(np.searchsorted(rank_sum_distribution(len(base), len(head)), error * (1 + 1e-9), side="right"))
-    if outside == 0:
-        return -math.inf, math.inf
-    return float(ordered[outside - 1]), float(ordered[len(ordered) - outside])
+def shift_of(base: Sequence[float], head: Sequence[float], error: float) -> Shift:
+    """Shift of head above base: the median of all differences (Hodges and Lehmann 1963), and bounds that are each wrong with a chance of at
+    most `error`, whatever the distribution (Hollander and Wolfe 1999, section 4.3). For bounds, 1 / C(m + n, n) must be at most `error`."""
+    return _in_middle(differences(base, head), rank_sum_distribution(len(base), len(head)), error * (1 + 1e-9))
 
 
 def p_above(base: Sequence[float], head: Sequence[float], at: float) -> float:
@@ -73,27 +81,17 @@ def walsh_averages(values: Sequence[float]) -> np.ndarray:
     return np.sort(means[np.triu_indices(len(x))])
 
 
-def hodges_lehmann(values: Sequence[float]) -> float:
-    """The centre of a symmetric distribution: the median of the Walsh averages (Hodges and Lehmann 1963)."""
-    return float(np.median(walsh_averages(values)))
-
-
 @lru_cache(maxsize=None)
 def _signed_rank_distribution(n: int) -> np.ndarray:
     """P(T <= t) for t = 0 ... n(n+1)/2 of Wilcoxon's signed-rank sum T without ties: the product of (1 + q^rank) / 2."""
     return np.cumsum(reduce(lambda ways, rank: np.convolve(ways, [0.5, *[0] * (rank - 1), 0.5]), range(1, n + 1), np.ones(1)))
 
 
-def signed_rank_bounds(values: Sequence[float], error: float) -> tuple[float, float]:
-    """Lower and upper bound of the centre, each wrong with a chance of at most `error`, whatever the symmetric
-    distribution: the Walsh averages at the quantiles of the signed-rank sum (Hollander and Wolfe 1999, section 3.3).
-    Infinite where there are too few values: 1 / 2^n must be at most `error`."""
-    means = walsh_averages(values)
-    distribution = _signed_rank_distribution(len(values))
-    outside = int(np.searchsorted(distribution, error, side="right"))
-    if outside == 0:
-        return -math.inf, math.inf
-    return float(means[outside - 1]), float(means[len(means) - outside])
+def centre_of(values: Sequence[float], error: float) -> Shift:
+    """The centre of a symmetric distribution: the median of the Walsh averages (Hodges and Lehmann 1963), and bounds that are each wrong
+    with a chance of at most `error`: the averages at the quantiles of the signed-rank sum (Hollander and Wolfe 1999, section 3.3). For
+    bounds, 1 / 2^n must be at most `error`."""
+    return _in_middle(walsh_averages(values), _signed_rank_distribution(len(values)), error)
 
 
 # ---- The rule: when independent comparisons of two builds suffice for a verdict, and for which one
@@ -116,22 +114,21 @@ class Decision:
     high: float
 
 
-def verdict_of(middle: float, low: float, high: float, threshold: float) -> Verdict:
-    """Verdict by logarithms of a ratio and its bounds. Slower: the ratio is beyond the threshold, and its lower bound beyond half the
-    threshold. Same: both bounds are within the threshold."""
+def verdict_of(shift: Shift, threshold: float) -> Verdict:
+    """Slower: the ratio is beyond the threshold, and its lower bound beyond half the threshold. Same: both bounds are within the
+    threshold."""
     far, half = math.log1p(threshold), math.log1p(threshold / 2)
-    if middle > far and low > half:
+    if shift.middle > far and shift.low > half:
         return Verdict.SLOWER
-    if middle < -far and high < -half:
+    if shift.middle < -far and shift.high < -half:
         return Verdict.FASTER
-    return Verdict.SAME if -far < low and high < far else Verdict.UNDECIDED
+    return Verdict.SAME if -far < shift.low and shift.high < far else Verdict.UNDECIDED
 
 
 def decide(log_ratios: Sequence[float], rule: Rule) -> Decision:
     """Verdict by logarithms of head over base, one per pair."""
-    middle = hodges_lehmann(log_ratios)
-    low, high = signed_rank_bounds(log_ratios, rule.error)
-    return Decision(verdict_of(middle, low, high, rule.threshold), math.exp(middle), math.exp(low), math.exp(high))
+    found = centre_of(log_ratios, rule.error)
+    return Decision(verdict_of(found, rule.threshold), math.exp(found.middle), math.exp(found.low), math.exp(found.high))
 
 
 def threshold_of(text: str, flag: str) -> float:

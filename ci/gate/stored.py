@@ -8,15 +8,15 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gate import store
-from gate.drift import Drift, drift_of, drifts, notes
+from gate.drift import drift_of, drifts, notes
 from gate.inputs.files import files_of, read
 from gate.inputs.observation import by_quantity, compare_exactly, judged, notes_of, Observation, Quantity, UNKNOWN
 from gate.model import Channel, Report, Result, Side, UsageError, Verdict
-from gate.rule import holm, least_p, p_above, shift, shift_bounds, threshold_of, verdict_of
+from gate.rule import holm, least_p, p_above, Shift, shift_of, threshold_of, verdict_of
 
 # ---- Compares two sets of stored observations: finds cases that differ by more than their runs differ among themselves.
 #
@@ -49,16 +49,13 @@ class Timing:
     quantity: Quantity
     base: tuple[float, ...]
     head: tuple[float, ...]
-    drift: Drift
+    drift: Shift
     calibrated: bool
 
-    @property
-    def middle(self) -> float:
-        return shift(self.base, self.head) - self.drift.middle
-
-    def bounds(self, error: float) -> tuple[float, float]:
-        low, high = shift_bounds(self.base, self.head, error)
-        return low - self.drift.high, high - self.drift.low
+    def shift(self, error: float) -> Shift:
+        """The shift beyond the drift."""
+        found = shift_of(self.base, self.head, error)
+        return Shift(found.middle - self.drift.middle, found.low - self.drift.high, found.high - self.drift.low)
 
     def p_slower(self) -> float:
         """P-value that it is no worse at all, for any drift within the bounds."""
@@ -81,16 +78,16 @@ def compare(base: Sequence[Observation], head: Sequence[Observation], rule: Stor
     return results + compare_exactly(of_base, of_head) + _faults(of_base, of_head) + _one_sided(of_base, of_head), remarks
 
 
-def _timing(quantity: Quantity, base: Sequence[Observation], head: Sequence[Observation], found: Mapping[str, Drift]) -> Timing:
+def _timing(quantity: Quantity, base: Sequence[Observation], head: Sequence[Observation], found: Mapping[str, Shift]) -> Timing:
     costs = [tuple(quantity.log_cost(run.typical) for run in runs) for runs in (base, head)]
     return Timing(quantity, costs[0], costs[1], drift_of(quantity.kind, found), bool(found))
 
 
 def _judged(timing: Timing, p_slower: float, p_faster: float, cases: int, rule: StoredRule) -> Result:
     """As in `ab`; slower and faster must also pass the correction for all cases."""
-    low, high = timing.bounds(rule.error)
+    shift = timing.shift(rule.error)
     why = runs = f"{len(timing.base)} and {len(timing.head)} runs"
-    verdict = verdict_of(timing.middle, low, high, rule.threshold)
+    verdict = verdict_of(shift, rule.threshold)
     p = {Verdict.SLOWER: p_slower, Verdict.FASTER: p_faster}.get(verdict)
     if verdict is Verdict.UNDECIDED or p is not None and p > rule.of_cases:
         verdict, why = Verdict.UNDECIDED, _why_undecided(timing, runs, cases, rule)
@@ -98,16 +95,11 @@ def _judged(timing: Timing, p_slower: float, p_faster: float, cases: int, rule: 
         why = f"{runs}, p = {p:.2g} with Holm"
         if not (timing.calibrated or rule.trust):
             verdict, why = Verdict.UNDECIDED, f"{why}: {verdict.value} if the machine was the same, which is not known"
-    return replace(_measured(timing), verdict=verdict, why=why, low=_exp(low), high=_exp(high))
-
-
-def _measured(timing: Timing) -> Result:
     sign = 1 if timing.quantity.better == "lower" else -1
     base, head = (math.exp(sign * statistics.median(costs)) for costs in (timing.base, timing.head))
     zero = statistics.median(timing.base) + timing.drift.middle
-    return Result(timing.quantity.case, Channel.STORED, Verdict.UNDECIDED, timing.quantity.unit, base, head,
-                  math.exp(timing.middle), pairs=min(len(timing.base), len(timing.head)),
-                  ratios=tuple(math.exp(cost - zero) for cost in timing.head))
+    return Result(timing.quantity.case, Channel.STORED, verdict, timing.quantity.unit, base, head, math.exp(shift.middle), _exp(shift.low),
+                  _exp(shift.high), why, min(len(timing.base), len(timing.head)), tuple(math.exp(cost - zero) for cost in timing.head))
 
 
 def _why_undecided(timing: Timing, runs: str, cases: int, rule: StoredRule) -> str:

@@ -190,7 +190,7 @@ def session_file(folder: Path, gelu_us: float, revision: str = "a", machine: str
                       revision=revision * 40, fingerprint=machine, started=f"2026-01-{day:02}T00:00:{i:02}Z")
         if calibration_us:
             lines = [run_line(f"c{run}", revision * 40, machine, program="gate_planted"),
-                     kernel_line(f"c{run}", "calibration_compute", "compute", [calibration_us * dice.gauss(1, 0.001)], 1)]
+                     kernel_line(f"c{run}", "calibration_compute", "compute", [calibration_us * dice.gauss(1, 0.001)])]
             (folder / f"calibration{i}.jsonl").write_text(text_of(lines))
     return folder
 
@@ -225,7 +225,7 @@ def test_machines_that_differ(tmp_path, capsys):
 
 
 def test_facts_alone_may_be_of_any_machine(tmp_path):
-    row = all_reduce_line("r", [2.0], 1, 64) | {"basis": "simulated"}
+    row = all_reduce_line("r", [2.0], 64) | {"basis": "simulated"}
     for name, us in (("base", 7.5), ("same", 7.5), ("slow", 7.5000001)):
         lines = [run_line("r", fingerprint=name, basis="simulated"), row | {"time_us": us}]
         (tmp_path / f"{name}.jsonl").write_text(text_of(lines))
@@ -354,5 +354,5 @@ def test_calibrate_writes_records_that_compare_takes_for_calibration(tmp_path):
 def test_calibrate_says_what_could_not_run(tmp_path, capsys):
     build = build_with(tmp_path / "build", "raise SystemExit('no memory')")
     assert main(["calibrate", "--build", str(build), "--json", str(tmp_path / "c.jsonl")]) == 4
-    assert "all_reduce_perf: wrote no record (status 1): no memory" in capsys.readouterr().err
+    assert "calibrate: all_reduce_perf ended with status 1: no memory" in capsys.readouterr().err
     assert not (tmp_path / "c.jsonl").exists()

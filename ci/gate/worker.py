@@ -27,23 +27,24 @@ CORES = ("one", "all")
 @dataclass(frozen=True)
 class Line:
     name: str
-    one_core: bool  # the worker has one thread: both of a pair use the same core
-    command: tuple[str, ...]  # the program first; --serve is added
+    kind: str  # the word in the middle; of `ab`: the cores of the worker, one of CORES
+    command: tuple[str, ...]  # the program first
+
+    @property
+    def one_core(self) -> bool:
+        """The worker has one thread: both of a pair use the same core."""
+        return self.kind == "one"
 
 
-def load_suite(path: Path) -> list[Line]:
-    """A file of lines "NAME CORES COMMAND"; '#' begins a comment."""
-    return [Line(name, cores == "one", command) for name, cores, command in suite_rows(path, "CORES", CORES)]
-
-
-def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Name, second word and command of each line. `what` names the second word, `allowed` has its values. Raises UsageError."""
+def load_suite(path: Path, what: str = "CORES", allowed: Sequence[str] = CORES) -> list[Line]:
+    """A file of lines "NAME CORES COMMAND", or with another word in the middle: `what` names it, `allowed` has its values. '#' begins a
+    comment. Raises UsageError."""
     form = f"NAME {what} COMMAND, {what} one of {', '.join(allowed)}"
     try:
         text = path.read_text()
     except OSError as error:
         raise UsageError(f"--suite {path}: {error.strerror}; allowed: a file of lines {form}") from error
-    rows: dict[str, tuple[str, str, tuple[str, ...]]] = {}
+    lines: dict[str, Line] = {}
     for number, row in enumerate(text.splitlines(), start=1):
         where = f"--suite {path}, line {number}"
         try:
@@ -54,12 +55,12 @@ def suite_rows(path: Path, what: str, allowed: Sequence[str]) -> list[tuple[str,
             continue
         if len(words) < 3 or words[1] not in allowed:
             raise UsageError(f"{where}: '{row.strip()}'; allowed: {form}")
-        if words[0] in rows:
+        if words[0] in lines:
             raise UsageError(f"{where}: a second '{words[0]}'; allowed: each name once")
-        rows[words[0]] = (words[0], words[1], tuple(words[2:]))
-    if not rows:
+        lines[words[0]] = Line(words[0], words[1], tuple(words[2:]))
+    if not lines:
         raise UsageError(f"--suite {path}: no line; allowed: at least one {form}")
-    return list(rows.values())
+    return list(lines.values())
 
 
 # Processes that end together with all processes that they have started: each leads a session, and so a group, of its own.

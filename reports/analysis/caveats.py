@@ -58,8 +58,10 @@ def disturbed_text(lines: Iterable[Any]) -> str:
 
 def limited(finding: Any, lines: Sequence[Any]) -> Any:
     """The finding from these lines with what limits it: its own caveat, else that of the lines; or the words in place of what it says
-    of times."""
-    if finding.badge != "simulated" and finding.exact != finding.text and (text := disturbed_text(lines)):
+    of times. What was simulated has no limit, whatever else was timed for its page."""
+    if finding.badge == "simulated":
+        return finding
+    if finding.exact != finding.text and (text := disturbed_text(lines)):
         return replace(finding, text=f"{finding.exact} {text}".strip(), why="", caveat="")
     return finding if finding.caveat else replace(finding, caveat=caveat_of(lines))
 

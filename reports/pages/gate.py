@@ -45,7 +45,7 @@ def _history(result: GateResult) -> list[Drawing]:
 def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold: float) -> list[Drawing]:
     if not any(case.ratio for case in cases):
         return []
-    title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text([case.summary for case in cases])}"
+    title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text(cases)}"
     untold = sum(not case.ratio for case in cases)
     only = f"{counted(untold, 'case')} without a ratio: only in the table" if untold else ""
     return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_of", (cases, threshold, result.compared.confidence), title,
@@ -112,7 +112,7 @@ def _tables(result: GateResult) -> list[Table]:
 def _facts(_: Records, results: Sequence[GateResult]) -> list[Fact]:
     cases = [case for result in results for case in result.cases]
     return [Fact("What was compared", joined([result.name for result in results])),
-            Fact("Verdicts", f"{counts_text([case.summary for case in cases])}, in {sum(result.compared.seconds for result in results):.0f} s"),
+            Fact("Verdicts", f"{counts_text(cases)}, in {sum(result.compared.seconds for result in results):.0f} s"),
             Fact("Threshold", joined(list(dict.fromkeys(_limit(result) for result in results))))]
 
 

@@ -71,10 +71,11 @@ def test_few_samples_are_counted_with_the_finding(tmp_path):
     assert report.findings and all(re.match(r"\d+ of \d+ rows have fewer than 10 samples\.", one.caveat) for one in report.findings)
 
 
-def test_what_was_simulated_has_neither_cores_nor_samples(tmp_path):
-    world = StepWorld()
-    report = report_of(load([write(tmp_path / "r.jsonl", [on_one_core(world.run()), *world.sweep()])]))
-    assert [finding.caveat for finding in report.findings] == [""]
+@pytest.mark.parametrize("also_emulated", [False, True])
+def test_what_was_simulated_has_neither_cores_nor_samples(tmp_path, also_emulated):
+    worlds = [StepWorld(), *([StepWorld(basis="emulated", run_name="emulated")] if also_emulated else [])]
+    report = report_of(load([write(tmp_path / f"{world.basis}.jsonl", [on_one_core(world.run()), *world.sweep()]) for world in worlds]))
+    assert [finding.caveat for finding in report.findings if finding.badge == "simulated"] == [""]
 
 
 def test_a_caveat_is_in_the_same_item_as_its_finding_on_both_pages(tmp_path):

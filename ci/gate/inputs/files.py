@@ -9,7 +9,7 @@ from typing import Any
 from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN
 from gate.inputs.records import read_foreign, read_records
 from gate.model import Channel, UsageError
-from reports.foreign import documents, field, fingerprint_of, leave_unread, Text, utc
+from reports.foreign import documents, Fields, fingerprint_of, Text, utc
 from reports.load import foreign_reader, text_of
 from reports.schema import ReportError
 
@@ -79,6 +79,7 @@ _REVISIONS = ("revision", "git_revision")  # names that users give to it: --benc
 
 
 _AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv|BigO|RMS)$")  # names of aggregates, which old versions give no run_type
+# Fields that are read, or are not worth a note
 _READ = ("name", "family_index", "per_family_instance_index", "run_name", "run_type", "repetitions", "repetition_index", "threads",
          "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message", "skipped", "skip_message")
 
@@ -94,13 +95,13 @@ def read_google_benchmark(path: Path) -> list[Observation]:
 
 
 def _of_process(data: Any, source: Text, number: str) -> Iterator[Observation]:
-    context = field(data, "context", dict, source.name)
+    top = Fields(data, source.name)
+    context, entries = top.get("context", dict), top.get("benchmarks", list)
     origin = Origin(source.name + number, Path(source.name).name, utc(str(context.get("date", ""))), _revision(context), _fingerprint(context))
-    leave_unread(source, data, ("context", "benchmarks"))
-    entries = field(data, "benchmarks", list, source.name)
+    top.leave_unread(source)
     names = {entry.get("name") for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)}
     for at, entry in enumerate(entries):
-        yield from _of_benchmark(entry, origin, names, source, f"{source.name}: benchmarks[{at}]")
+        yield from _of_benchmark(Fields(entry, f"{source.name}: benchmarks[{at}]"), origin, names, source)
 
 
 def _is_aggregate(entry: dict, name: str, names: set) -> bool:
@@ -109,30 +110,31 @@ def _is_aggregate(entry: dict, name: str, names: set) -> bool:
     return match[1] in names or "big_o" in entry or "rms" in entry or {f"{match[1]}_{suffix}" for suffix in ("mean", "median", "stddev")} <= names
 
 
-def _of_benchmark(entry: Any, origin: Origin, names: set, source: Text, where: str) -> Iterator[Observation]:
-    name = field(entry, "name", str, where)
-    if _is_aggregate(entry, name, names):
+def _of_benchmark(entry: Fields, origin: Origin, names: set, source: Text) -> Iterator[Observation]:
+    name = entry.get("name", str)
+    if _is_aggregate(entry.data, name, names):
         source.leave("aggregates, left out", name)
         return
-    case = _HOW_LONG.sub("", field(entry, "run_name", str, where, missing=name))
-    leave_unread(source, entry, _READ)
-    if (kind := field(entry, "run_type", str, where, missing="iteration")) != "iteration":
+    case = _HOW_LONG.sub("", entry.get("run_name", str, name))
+    entry.leave_unread(source, left_out=_READ)
+    if (kind := entry.get("run_type", str, "iteration")) != "iteration":
         source.leave("entries that are no repetitions, left out", f"{name} ({kind})")
         return
-    failed = field(entry, "error_occurred", bool, where, missing=False)
+    failed = entry.get("error_occurred", bool, False)
     failure = Observation(Quantity(f"{case}: failures", Channel.EXACT, FAILURES), origin, (float(failed),))
-    if failed or field(entry, "skipped", bool, where, missing=False):
-        source.leave("benchmarks that failed or were skipped", f"{name} '{str(entry.get('error_message') or entry.get('skip_message'))[:60]}'")
+    if failed or entry.get("skipped", bool, False):
+        why = str(entry.data.get("error_message") or entry.data.get("skip_message"))[:60]
+        source.leave("benchmarks that failed or were skipped", f"{name} '{why}'")
         yield failure
         return
-    unit = field(entry, "time_unit", str, where, missing="ns")
+    unit = entry.get("time_unit", str, "ns")
     if unit not in _US:
-        raise UsageError(f"{where}: field 'time_unit' is '{unit}'; allowed: {', '.join(_US)}")
+        raise UsageError(f"{entry.where}: field 'time_unit' is '{unit}'; allowed: {', '.join(_US)}")
     taken = "real_time" if any(word in _REAL for word in case.split("/")) else "cpu_time"
-    is_nan = entry.get(taken) != entry.get(taken)
-    time = 0.0 if is_nan else field(entry, taken, float, where)
+    is_nan = entry.data.get(taken) != entry.data.get(taken)
+    time = 0.0 if is_nan else entry.get(taken, float)
     if time <= 0:
-        source.leave("benchmarks without a time above 0, left out", f"{name} ('{taken}' is {entry[taken]:g})")
+        source.leave("benchmarks without a time above 0, left out", f"{name} ('{taken}' is {entry.data[taken]:g})")
         return
     yield failure
     yield Observation(Quantity(case, Channel.STORED, "us"), origin, (time * _US[unit],))

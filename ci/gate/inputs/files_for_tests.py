@@ -1,68 +1,35 @@
-"""Record lines (docs/record_format.md) that the gate makes itself, for its calibration and its tests; and files of each format."""
+"""Files of each format, as their programs write them, with numbers that a test chooses."""
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gate.outputs.records import text_of
+from reports.lines import Line, line_of, stats_of
 
-Line = dict[str, Any]
-
-
-def stats_of(samples: Sequence[float]) -> Line:
-    ordered = sorted(samples)
-    last = len(ordered) - 1
-
-    def at(percent: float) -> float:
-        place = last * percent / 100
-        low = int(place)
-        return ordered[low] + (ordered[min(low + 1, last)] - ordered[low]) * (place - low)
-    return {"count": len(ordered), "median": statistics.median(ordered), "mean": statistics.fmean(ordered), "min": ordered[0],
-            "max": ordered[-1], "p5": at(5), "p95": at(95), "p99": at(99), "ci_low": None, "ci_high": None}
-
-
-def kernel_line(run: str, kernel: str, bound: str | None, samples_us: Sequence[float], iterations: int, work_bytes: float = 0,
-                flops: float = 0, shape: str = "fixed") -> Line:
-    """A kernel's line, on one thread, unchecked."""
-    median = statistics.median(samples_us)
-    return {"record": "kernel", "run": run, "kernel": kernel, "shape": shape, "dtype": "f64", "device": "cpu", "threads": 1,
-            "cores": [], "cache": "warm", "timing": "host", "implementation": None, "basis": "measured", "status": "ok",
-            "checked": False, "error": None, "flops": flops, "bytes": work_bytes, "operands": [], "iterations": iterations,
-            "time_us": statistics.fmean(samples_us), "samples_us": list(samples_us), "stats": stats_of(samples_us),
-            "gbps": work_bytes / median / 1e3, "gflops": flops / median / 1e3, "bound": bound, "ceiling_us": None, "share": None}
-
-
-def all_reduce_line(run: str, samples_us: Sequence[float], iterations: int, num_bytes: int) -> Line:
-    """A row of two ranks, f32, unchecked; each sends half of its part to the other, twice."""
-    gbps = num_bytes / statistics.median(samples_us) / 1e3
-    return {"record": "row", "run": run, "collective": "all_reduce", "algorithm": "two_shot", "executor": "direct",
-            "transport": "local", "ranks": 2, "bytes": num_bytes, "count": num_bytes // 4, "dtype": "float", "op": "sum", "root": -1,
-            "in_place": False, "basis": "measured", "status": "ok", "error": None, "wrong": None, "iterations": iterations,
-            "time_us": statistics.fmean(samples_us), "algbw_gbps": gbps, "busbw_gbps": gbps, "samples_us": list(samples_us),
-            "stats": stats_of(samples_us), "plan": None}
-
-
-def text_of(lines: Sequence[Line]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in lines)
-
-
-# Files of each format, as their programs write them, with numbers that a test chooses.
 
 def run_line(run: str, revision: str = "a" * 40, fingerprint: str = "m1", started: str = "2026-01-01T00:00:00Z",
              program: str = "kernels_bench", basis: str = "measured") -> Line:
-    return {"record": "run", "version": 1, "run": run, "program": program, "command": [program], "started": started,
-            "git": {"revision": revision, "dirty": False}, "build": {"compiler": None, "flags": None, "type": None},
-            "machine": {"fingerprint": fingerprint, "cpu": None, "cores": 2, "memory_bytes": None, "kernel": None, "caches": None,
-                        "mhz": None, "gpus": [], "hosts": 1},
-            "libraries": {}, "ranks": 1, "transport": "local", "rank_kind": "threads", "oversubscribed": False, "seed": None,
-            "link": None, "basis": basis}
+    return line_of("run", run, run=run, program=program, command=[program], started=started, git={"revision": revision, "dirty": False},
+                   machine={"fingerprint": fingerprint, "cores": 2}, transport="local", rank_kind="threads", basis=basis)
+
+
+def kernel_line(run: str, kernel: str, bound: str | None, samples_us: Sequence[float], num_bytes: float = 0) -> Line:
+    return line_of("kernel", run, run=run, kernel=kernel, shape="fixed", dtype="f64", bytes=num_bytes, iterations=len(samples_us),
+                   samples_us=list(samples_us), stats=stats_of(samples_us), time_us=sum(samples_us) / len(samples_us), bound=bound)
+
+
+def all_reduce_line(run: str, samples_us: Sequence[float], num_bytes: int) -> Line:
+    return line_of("row", run, run=run, collective="all_reduce", algorithm="two_shot", executor="direct", transport="local", ranks=2,
+                   bytes=num_bytes, count=num_bytes // 4, dtype="float", op="sum", iterations=len(samples_us), samples_us=list(samples_us),
+                   stats=stats_of(samples_us), time_us=sum(samples_us) / len(samples_us))
 
 
 def write_kernels(path: Path, run: str, cases: Mapping[str, Sequence[float]], bound: str | None = "compute", num_bytes: float = 8,
                   **run_fields: Any) -> Path:
     """A run of kernels_bench: samples in us by kernel."""
-    lines = [kernel_line(run, kernel, bound, samples, len(samples), num_bytes) for kernel, samples in cases.items()]
+    lines = [kernel_line(run, kernel, bound, samples, num_bytes) for kernel, samples in cases.items()]
     path.write_text(text_of([run_line(run, **run_fields), *lines]))
     return path
 

@@ -73,8 +73,8 @@ def _records() -> tuple[str, ...]:
     world, layers, context = World(samples=2, ranks=4), LayerWorld(), ContextWorld()
     return (text_of([world.run(), *world.sweep(["ring", "tree"], [8, 4096, 1 << 20])]),
             text_of([layers.run(), layers.layer()]), text_of([context.run(), context.context()]),
-            text_of([run_line("k"), kernel_line("k", "gelu_fwd", "memory", [1.0, 2.0], 2, 8)]),
-            text_of([run_line("a", program="all_reduce_perf"), all_reduce_line("a", [3.0, 4.0], 2, 1024)]))
+            text_of([run_line("k"), kernel_line("k", "gelu_fwd", "memory", [1.0, 2.0], 8)]),
+            text_of([run_line("a", program="all_reduce_perf"), all_reduce_line("a", [3.0, 4.0], 1024)]))
 
 
 def _profiles() -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """Tests that files of each format are read, and that broken files are refused with a reason."""
 
-import dataclasses
 import json
 
 import pytest
@@ -10,10 +9,9 @@ from gate.inputs.files import _of_process, files_of, read, read_file
 from gate.inputs.files_for_tests import (
     all_reduce_line, google, kernel_line, NCCL_COLUMNS, NCCL_HEAD, run_line, text_of, write_kernels)
 from gate.inputs.observation import by_quantity, notes_of
-from gate.inputs.records import FACTS, KINDS
+from gate.inputs.records import KINDS
 from reports.foreign import Text, utc
-from reports.records import (
-    Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training)
+from reports.schema import kind_schema
 from reports.tests.world import ContextWorld, experts_line, experts_run, LayerWorld, TrainingWorld, World
 from reports.tests.kernel_world import KernelWorld, WORKS
 from reports.tests.step_world import LayoutWorld, StepWorld
@@ -40,14 +38,14 @@ def test_records_become_times_and_facts_and_say_their_run(tmp_path):
 
 
 def test_runs_stay_apart_and_what_a_run_measures_twice_is_put_together(tmp_path):
-    lines = [run_line("r1"), kernel_line("r1", "k", None, [1.0], 1), kernel_line("r1", "k", "memory", [2.0], 1),
-             run_line("r2"), kernel_line("r2", "k", "compute", [5.0], 1)]
+    lines = [run_line("r1"), kernel_line("r1", "k", None, [1.0]), kernel_line("r1", "k", "memory", [2.0]),
+             run_line("r2"), kernel_line("r2", "k", "compute", [5.0])]
     (tmp_path / "r.jsonl").write_text(text_of(lines))
     assert list(times(tmp_path).values()) == [[(1.0, 2.0), (5.0,)]]
 
 
 def test_a_wrong_row_has_no_time_and_one_failure_and_a_simulated_one_is_exact(tmp_path):
-    row = all_reduce_line("r1", [2.0], 1, 64) | {"plan": {"steps": 2, "wire_bytes_max": 64, "wire_bytes_total": 128, "predicted_us": None}}
+    row = all_reduce_line("r1", [2.0], 64) | {"plan": {"steps": 2, "wire_bytes_max": 64, "wire_bytes_total": 128, "predicted_us": None}}
     wrong = row | {"status": "wrong", "bytes": 128}
     (tmp_path / "m.jsonl").write_text(text_of([run_line("r1"), row, wrong]))
     simulated = [run_line("r2", basis="simulated"), row | {"run": "r2", "basis": "simulated", "time_us": 7.5}]
@@ -58,10 +56,6 @@ def test_a_wrong_row_has_no_time_and_one_failure_and_a_simulated_one_is_exact(tm
     assert [value for name, value in found.items() if name.endswith(": plan.wire_bytes_total")] == [[128], [128]]
     assert not times(tmp_path / "s.jsonl")
     assert [value for name, value in facts(tmp_path / "s.jsonl").items() if name.endswith(": time_us")] == [[7.5]]
-
-
-def test_every_kind_of_line_says_what_is_exact():
-    assert set(FACTS) == set(KINDS)
 
 
 def test_google_repetitions_are_one_run_by_the_time_that_the_name_chooses(tmp_path):
@@ -144,22 +138,14 @@ def test_times_of_all_formats_have_an_order(text, meant):
     assert utc(text) == meant
 
 
-ROWS = {
-    "plain": NCCL_COLUMNS + "           8             2     float     sum      -1    12.90    0.00    0.00       0    13.90    0.00    0.00       0\n",
-    "timestamps": NCCL_COLUMNS.replace("\n#        (B)", " timestamp\n#        (B)")
-    + "           8             2     float     sum      -1    12.90    0.00    0.00       0    13.90    0.00    0.00       0  2026-01-01 10:00:00\n",
-    "per iteration": "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong i_min i_max i_p99 i_cv%\n"
-    "  8  2  float  sum  -1  12.90  0.00  0.00  0  1  2  3  4  13.90  0.00  0.00  0  1  2  3  4\n",
-    "cpu time": NCCL_COLUMNS.replace(" time ", " cputime ")
-    + "           8             2     float     sum      -1    12.90    0.00    0.00       0    13.90    0.00    0.00     N/A\n",
-}
+ROW = "           8             2     float     sum      -1    12.90    0.00    0.00       0    13.90    0.00    0.00       0\n"
+CASE = "all_reduce/library/library/nccl/threads/ranks:2/float/sum/8B"
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_nccl_text(tmp_path, name):
-    (tmp_path / "n.txt").write_text(NCCL_HEAD + ROWS[name] + "# Out of bounds values : 0 OK\n")
-    case = "all_reduce/library/library/nccl/threads/ranks:2/float/sum/8B"
-    assert times(tmp_path / "n.txt") == {f"{case}/out-of-place": [(12.9,)], f"{case}/in-place": [(13.9,)]}
+@pytest.mark.parametrize("table", [NCCL_COLUMNS + ROW, NCCL_COLUMNS.replace(" time ", " cputime ") + ROW.replace("0\n", "N/A\n")])
+def test_nccl_text(tmp_path, table):
+    (tmp_path / "n.txt").write_text(NCCL_HEAD + table + "# Out of bounds values : 0 OK\n")
+    assert times(tmp_path / "n.txt") == {f"{CASE}/out-of-place": [(12.9,)], f"{CASE}/in-place": [(13.9,)]}
 
 
 def test_nccl_text_without_an_operation_and_with_wrong_elements(tmp_path):
@@ -187,19 +173,13 @@ def test_nccl_json_means_the_cases_of_the_text(tmp_path):
              "in_place": {"time": 13.9, "alg_bw": 0, "bus_bw": 0, "nwrong": None}}
     (tmp_path / "n.json").write_text(json.dumps({"version": 3, "args": ["build/all_reduce_perf_mpi"], "start_time": "2026",
                                                  "config": {"nthreads": 1, "ngpus": 2, "devices": [device]}, "results": [entry]}))
-    (tmp_path / "n.txt").write_text(NCCL_HEAD + ROWS["plain"])
-    case = "all_reduce/library/library/nccl/threads/ranks:2/float/sum/8B"
-    assert times(tmp_path / "n.json") == {f"{case}/out-of-place": [(12.0, 13.0, 14.0)], f"{case}/in-place": [(13.9,)]}
+    (tmp_path / "n.txt").write_text(NCCL_HEAD + NCCL_COLUMNS + ROW)
+    assert times(tmp_path / "n.json") == {f"{CASE}/out-of-place": [(12.0, 13.0, 14.0)], f"{CASE}/in-place": [(13.9,)]}
     prints = {observed.origin.fingerprint for observed in read([str(tmp_path)], "BASE")}
     assert len(prints) == 1 and prints != {"unknown"}
 
 
-def test_two_tables_of_a_file_are_two_runs(tmp_path):
-    (tmp_path / "n.txt").write_text(2 * (NCCL_HEAD + ROWS["plain"]))
-    assert [len(runs) for runs in times(tmp_path).values()] == [2, 2]
-
-
-GOOD = text_of([run_line("r1"), kernel_line("r1", "k", None, [1.0], 1)])
+GOOD = text_of([run_line("r1"), kernel_line("r1", "k", None, [1.0])])
 BROKEN = {
     "cut.jsonl": (GOOD[:-40], "cut.jsonl:2: not JSON"),
     "foreign.jsonl": ('{"record": "car"}\n', "foreign.jsonl:1: field 'record' is \"car\""),
@@ -211,10 +191,7 @@ BROKEN = {
     "word.json": (google({"BM": [1.0]}).replace('"cpu_time": 1.0', '"cpu_time": "1"'), "benchmarks[0]: field 'cpu_time' is \"1\"; allowed: a number"),
     "stopped.json": (google({"BM": [1.0]})[:-20], "stopped.json:1: not JSON"),
     "none.json": (google({}), "none.json: no benchmark"),
-    "row.txt": (NCCL_HEAD + NCCL_COLUMNS + "  8  2  float  sum  -1  12.90\n", "row.txt:12: 6 columns; allowed: size"),
-    "word.txt": (NCCL_HEAD + NCCL_COLUMNS + "  8  2  float  sum  -1  x  0  0  0  1  0  0  0\n", "word.txt:12"),
     "table.txt": (NCCL_HEAD + "  8  2  float  sum  -1  1  0  0  0  1  0  0  0\n", "table.txt:10: a line of results, but no line"),
-    "head.txt": (NCCL_HEAD, "head.txt: no line of results"),
 }
 
 
@@ -244,10 +221,6 @@ def test_a_file_that_is_meant_twice_is_read_once(tmp_path):
 
 
 # Every kind of our lines, as the report's tests make them up, becomes cases with a name, times and facts.
-
-CLASSES = {"row": Row, "kernel": Kernel, "schedule": ScheduleLine, "simulation": Simulation, "training": Training, "scaling": Scaling,
-           "sharding": Sharding, "layer": Layer, "context": Context, "experts": ExpertsLine, "ceiling": Ceiling}
-
 
 def schedules():
     world = StepWorld()
@@ -279,7 +252,7 @@ def test_each_kind_is_read(tmp_path, kind):
     assert fact is None or any(observed.quantity.case.endswith(f": {fact}") for observed in found)
 
 
-@pytest.mark.parametrize("kind", FACTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_facts_are_of_fields_that_there_are(kind):
-    fields = {field.name for field in dataclasses.fields(CLASSES[kind])}
-    assert {fact.path.split(".")[0] for fact in FACTS[kind]} <= fields
+    fields = set(kind_schema(kind)["properties"])
+    assert {fact.path.split(".")[0] for fact in KINDS[kind].facts} <= fields

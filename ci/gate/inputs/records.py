@@ -11,7 +11,7 @@ from reports.load import load
 from reports.records import ExpertsLine, plural, Records, Row, Run, ScheduleLine, Sharding
 from reports.schema import ReportError
 
-# ---- Table of all exact values in our records. They are counted, computed or simulated; measured times are not here.
+# ---- Exact values in our records: counted, computed or simulated. Measured times are none.
 
 def always(_: Any) -> bool:
     return True
@@ -34,42 +34,9 @@ class Fact:
     of_list: Callable[[Any], float] = sum
 
 
-FACTS: dict[str, tuple[Fact, ...]] = {
-    "row": (
-        Fact("plan.steps", "messages"), Fact("plan.wire_bytes_max", "bytes"), Fact("plan.wire_bytes_total", "bytes"),
-        Fact("time_us", "us", simulated)),
-    "kernel": (Fact("flops", "FLOPs"), Fact("bytes", "bytes")),
-    "schedule": (
-        Fact("sends", "messages"), Fact("weight_versions", "versions", of_list=max),
-        Fact("peak_activations.until_w", "microbatches", stated, max), Fact("peak_activations.until_b", "microbatches", stated, max),
-        Fact("makespan_ms", "ms", simulated), Fact("own_span_ms", "ms", simulated), Fact("exposed_ms", "ms", simulated, max),
-        Fact("work_ms", "ms", simulated), Fact("simulated_ms", "ms", stated), Fact("closed_form_ms.cost", "ms", stated),
-        Fact("filler.steps", "steps"), Fact("filler.filled", "of all"), Fact("filler.utilization", "of all"),
-        Fact("overlap.collectives", "collectives"),
-        Fact("overlap.reductions.sent_bytes", "bytes"), Fact("overlap.reductions.formula_bytes", "bytes"),
-        Fact("overlap.reductions.wrong", WRONG)),
-    "simulation": (
-        Fact("step_ms", "ms"), Fact("parts_ms.*", "ms"), Fact("memory_bytes.*", "bytes"), Fact("sent_bytes.*", "bytes"),
-        Fact("sent_beyond_bytes.*", "bytes"), Fact("events", "events")),
-    "training": (Fact("memory_bytes.*", "bytes"),),
-    "scaling": (),
-    "sharding": (
-        # Peaks are not exact: the number of gathered units and gradients at one moment depends on which tasks overlap.
-        Fact("padded_elems", "elements"), Fact("held_bytes.*", "bytes"),
-        Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes")),
-    # The elements whose bits differ in tiles depend on the processor's instructions for products.
-    "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG)),
-    "context": (Fact("sent_bytes.*", "bytes"), Fact("pairs", "of all", of_list=max)),
-    "experts": (
-        Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("dropped", "copies"), Fact("most_rows", "rows"),
-        Fact("wrong", WRONG)),
-    "ceiling": (),
-}
-
-
-def facts_of(kind: str, line: Any) -> Iterator[tuple[str, str, float]]:
+def facts_of(kind: "Kind", line: Any) -> Iterator[tuple[str, str, float]]:
     """Name, unit and value of each fact of a line; those that it does not have are left out."""
-    for fact in FACTS[kind]:
+    for fact in kind.facts:
         if not fact.holds(line):
             continue
         for name, value in _values(line, fact.path.split("."), ()):
@@ -113,6 +80,7 @@ class Kind:
     name: Callable[[Any], tuple[str, ...]]
     times: Callable[[Any], Iterable[Timed]]
     shared: tuple[str, ...] = ("ranks", "threads")
+    facts: tuple[Fact, ...] = ()
 
 
 def case_name(kind: str, line: Any) -> str:
@@ -199,31 +167,61 @@ def _ways(line: Any, exchange: str = "compute") -> list[Timed]:
 
 
 KINDS: dict[str, Kind] = {
-    "row": Kind(_row, lambda one: [Timed(one.samples_us or (one.time_us,), "us", "collective")] if one.ok and not simulated(one) else [], ()),
-    "kernel": Kind(lambda one: (one.kernel, one.dtype, one.shape, one.device, f"threads:{one.threads}", one.cache,
-                                one.timing if one.timing != "host" else ""),
-                   lambda one: [Timed(one.samples_us or (one.time_us,), "us", one.bound if one.bound in ("memory", "compute") else None)]
-                   if one.ok else [], ()),
+    "row": Kind(
+        _row, lambda one: [Timed(one.samples_us or (one.time_us,), "us", "collective")] if one.ok and not simulated(one) else [], (),
+        (Fact("plan.steps", "messages"), Fact("plan.wire_bytes_max", "bytes"), Fact("plan.wire_bytes_total", "bytes"),
+         Fact("time_us", "us", simulated))),
+    "kernel": Kind(
+        lambda one: (one.kernel, one.dtype, one.shape, one.device, f"threads:{one.threads}", one.cache,
+                     one.timing if one.timing != "host" else ""),
+        lambda one: [Timed(one.samples_us or (one.time_us,), "us", one.bound if one.bound in ("memory", "compute") else None)]
+        if one.ok else [], (),
+        (Fact("flops", "FLOPs"), Fact("bytes", "bytes"))),
     # The best sample is the machine's speed; other programs slowed the others down.
-    "ceiling": Kind(lambda one: ("ceiling", one.name, one.level or "", one.dtype or "", one.device),
-                    lambda one: [Timed((one.value,), one.unit, "compute" if one.level in _COMPUTE_LEVELS else "memory",
-                                       better="lower" if one.unit == "us" else "higher")], ("threads",)),
-    "schedule": Kind(_schedule, lambda one: [] if simulated(one) else [Timed(one.samples_ms, "ms", None if stated(one) else "compute")], ()),
-    "simulation": Kind(lambda one: ("simulate", one.model.name, one.layout.text, one.schedule, one.machine, f"batch:{one.global_batch}"),
-                       lambda one: [], ()),
+    "ceiling": Kind(
+        lambda one: ("ceiling", one.name, one.level or "", one.dtype or "", one.device),
+        lambda one: [Timed((one.value,), one.unit, "compute" if one.level in _COMPUTE_LEVELS else "memory",
+                           better="lower" if one.unit == "us" else "higher")], ("threads",)),
+    "schedule": Kind(
+        _schedule, lambda one: [] if simulated(one) else [Timed(one.samples_ms, "ms", None if stated(one) else "compute")], (),
+        (Fact("sends", "messages"), Fact("weight_versions", "versions", of_list=max),
+         Fact("peak_activations.until_w", "microbatches", stated, max), Fact("peak_activations.until_b", "microbatches", stated, max),
+         Fact("makespan_ms", "ms", simulated), Fact("own_span_ms", "ms", simulated), Fact("exposed_ms", "ms", simulated, max),
+         Fact("work_ms", "ms", simulated), Fact("simulated_ms", "ms", stated), Fact("closed_form_ms.cost", "ms", stated),
+         Fact("filler.steps", "steps"), Fact("filler.filled", "of all"), Fact("filler.utilization", "of all"),
+         Fact("overlap.collectives", "collectives"),
+         Fact("overlap.reductions.sent_bytes", "bytes"), Fact("overlap.reductions.formula_bytes", "bytes"),
+         Fact("overlap.reductions.wrong", WRONG))),
+    "simulation": Kind(
+        lambda one: ("simulate", one.model.name, one.layout.text, one.schedule, one.machine, f"batch:{one.global_batch}"), lambda one: [], (),
+        (Fact("step_ms", "ms"), Fact("parts_ms.*", "ms"), Fact("memory_bytes.*", "bytes"), Fact("sent_bytes.*", "bytes"),
+         Fact("sent_beyond_bytes.*", "bytes"), Fact("events", "events"))),
     # Without the first step, which touches all memory for the first time.
-    "training": Kind(lambda one: (one.program, _model(one.model), one.layout.text, one.schedule, one.dtype, one.data),
-                     lambda one: [Timed(tuple(step.ms for step in one.steps[1:] or one.steps), "ms", "compute")],
-                     ("ranks", "threads", "tokens_per_step")),
-    "scaling": Kind(lambda one: (one.program, one.mode, _model(one.model), one.layout.text, one.dtype),
-                    lambda one: [Timed(step.samples_ms, "ms", "compute") for step in one.steps if step.kind == "measured"],
-                    ("ranks", "threads", "tokens_per_step")),
-    "sharding": Kind(_sharding, lambda one: [Timed(one.samples_ms, "ms", "compute")]),
-    "layer": Kind(lambda one: (one.program, one.layer, "sequence_parallel" if one.sequence_parallel else "", f"tiles:{one.tiles}", one.dtype,
-                               one.algorithm, _sizes(one)), lambda one: _ways(one, "collective")),
-    "context": Kind(lambda one: (one.program, one.way, "causal" if one.causal else "", one.dtype, _sizes(one)),
-                    lambda one: _ways(one, "collective")),
-    "experts": Kind(_experts, _ways),
+    "training": Kind(
+        lambda one: (one.program, _model(one.model), one.layout.text, one.schedule, one.dtype, one.data),
+        lambda one: [Timed(tuple(step.ms for step in one.steps[1:] or one.steps), "ms", "compute")],
+        ("ranks", "threads", "tokens_per_step"), (Fact("memory_bytes.*", "bytes"),)),
+    "scaling": Kind(
+        lambda one: (one.program, one.mode, _model(one.model), one.layout.text, one.dtype),
+        lambda one: [Timed(step.samples_ms, "ms", "compute") for step in one.steps if step.kind == "measured"],
+        ("ranks", "threads", "tokens_per_step")),
+    # Peaks are not exact: the number of gathered units and gradients at one moment depends on which tasks overlap.
+    "sharding": Kind(
+        _sharding, lambda one: [Timed(one.samples_ms, "ms", "compute")],
+        facts=(Fact("padded_elems", "elements"), Fact("held_bytes.*", "bytes"),
+               Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes"))),
+    # The elements whose bits differ in tiles depend on the processor's instructions for products.
+    "layer": Kind(
+        lambda one: (one.program, one.layer, "sequence_parallel" if one.sequence_parallel else "", f"tiles:{one.tiles}", one.dtype,
+                     one.algorithm, _sizes(one)), lambda one: _ways(one, "collective"),
+        facts=(Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG))),
+    "context": Kind(
+        lambda one: (one.program, one.way, "causal" if one.causal else "", one.dtype, _sizes(one)), lambda one: _ways(one, "collective"),
+        facts=(Fact("sent_bytes.*", "bytes"), Fact("pairs", "of all", of_list=max))),
+    "experts": Kind(
+        _experts, _ways,
+        facts=(Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("dropped", "copies"), Fact("most_rows", "rows"),
+               Fact("wrong", WRONG))),
 }
 
 
@@ -255,7 +253,7 @@ def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:
             yield Observation(quantity, origin, samples)
     if calibrates:
         return
-    for name, unit, value in (*facts_of(kind, line), *_failures(line)):
+    for name, unit, value in (*facts_of(KINDS[kind], line), *_failures(line)):
         yield Observation(Quantity(_with(case, name), Channel.EXACT, unit), origin, (value,))
 
 

@@ -2,7 +2,6 @@
 import argparse
 import os
 import shlex
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -10,9 +9,9 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from gate.model import Change, CouldNotRun, GateError, HistoryReport, Report, Result, Series, Side, UsageError, Verdict
+from gate.model import Change, CouldNotRun, GateError, Report, Series, UsageError, Verdict
 from gate.builds import wipe
-from gate.outputs.records import check_writable, history_lines, lines_of, text_of, write_whole
+from gate.outputs.records import check_writable, lines_of, text_of, write_whole
 from gate.outputs.markdown import junit, markdown
 from gate.outputs.terminal import table, wants_colour
 from reports.analysis.gate.words import change_text
@@ -35,10 +34,10 @@ class Outputs:
     command: tuple[str, ...]  # without anything private
     started: str  # UTC, ISO 8601
 
-    def write(self, report: Report | HistoryReport) -> None:
+    def write(self, report: Report) -> None:
         """The table comes first and always; then all writable files, before the first error is reported."""
         wipe()
-        failures = self._print(table(as_report(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
+        failures = self._print(table(with_earlier(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
         failures += [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
         if failures:
             raise failures[0]
@@ -46,22 +45,20 @@ class Outputs:
     def _file(self, name: str) -> Path | None:
         return getattr(self.arguments, name)
 
-    def _try_to_write(self, name: str, report: Report | HistoryReport) -> list[GateError]:
+    def _try_to_write(self, name: str, report: Report) -> list[GateError]:
         try:
             write_whole(self._file(name), self._text(name, report), f"--{name}")
         except GateError as error:
             return [error]
         return []
 
-    def _text(self, name: str, report: Report | HistoryReport) -> str:
-        shown = _published(as_report(report))
+    def _text(self, name: str, report: Report) -> str:
+        shown = _published(report)
         if name == "markdown":
-            return markdown(shown, shlex.join(["python3", *self.command]))
+            return markdown(with_earlier(shown), shlex.join(["python3", *self.command]))
         if name == "junit":
-            return junit(shown, self.started, undecided_fails=self.arguments.undecided == "fail")
-        # Records have all changes of a history: they need no notes on these.
-        lines = lines_of(replace(shown, notes=report.notes), self.command, self.started)
-        lines += history_lines(report, lines[0]["run"])
+            return junit(with_earlier(shown), self.started, undecided_fails=self.arguments.undecided == "fail")
+        lines = lines_of(shown, self.command, self.started)
         return text_of(lines) if name == "records" else page(lines)
 
     def _print(self, text: str) -> list[GateError]:
@@ -101,41 +98,20 @@ def _public(word: str) -> str:
     return flag + equals + (value.rsplit("/", 1)[1] if value.startswith(("/", "~")) and "/" in value else value)
 
 
-# ---- A history as a Report, so that every output can show it: a case's verdict is its last change's, if it is recent
-
 MOST = 10  # number of earlier changes that become notes
 
 
-def as_report(report: Report | HistoryReport) -> Report:
-    if isinstance(report, Report):
-        return report
-    last = max((point for series in report.series for point in series.points), key=lambda point: point.time, default=None)
-    return Report(report.mode, Side("before"), Side(report.source, last.revision if last else "unknown", report.source),
-                  report.threshold, report.confidence, tuple(_result(series) for series in report.series), report.seconds,
-                  (*report.notes, *_earlier(report)))
-
-
-def _result(series: Series) -> Result:
-    if series.verdict is Verdict.SAME:
-        values = [point.value for point in series.points]
-        level = series.changes[-1].after if series.changes else statistics.median(values) if values else None
-        return Result(series.case, series.channel, Verdict.SAME, series.unit, base=level, head=level,
-                      why=series.why or f"{len(values)} points")
-    change = series.changes[-1]
-    return Result(series.case, series.channel, series.verdict, series.unit, base=change.before, head=change.after,
-                  ratio=change.ratio, low=change.low, high=change.high, why=f"since {change.blame}")
-
-
-def _earlier(report: HistoryReport) -> list[str]:
-    """The changes that are no verdict on a case: all except a recent last one."""
+def with_earlier(report: Report) -> Report:
+    """The report with notes on those changes of a history that are no verdict on a case: all except a recent last one. Records have them."""
     found: list[tuple[str, Series, Change]] = []
     for series in report.series:
         changes = series.changes if series.verdict is Verdict.SAME else series.changes[:-1]
         found += [(series.points[change.at].time, series, change) for change in changes]
     found.sort(key=lambda entry: entry[0], reverse=True)
-    lines = [f"earlier change, {time[:10]}: {series.case} {change_text(change.ratio, series.channel.value)} in {change.blame}"
+    lines = [f"earlier change, {time[:10]}: {series.case} {change_text(change.ratio, series.channel)} in {change.blame}"
              for time, series, change in found[:MOST]]
-    return lines + ([f"{len(found) - MOST} more earlier changes"] if len(found) > MOST else [])
+    more = [f"{len(found) - MOST} more earlier changes"] if len(found) > MOST else []
+    return replace(report, notes=(*report.notes, *lines, *more))
 
 
 # ---- A report as a page of HTML in one file, the same that python3 -m reports makes from its records

@@ -4,8 +4,8 @@ import re
 from xml.etree import ElementTree
 
 from gate.model import Report, Result, Verdict
-from gate.outputs.terminal import (
-    change, closing_line, heading, headline_of, interval, limit_text, NOTABLE, sorted_results, value)
+from gate.outputs.terminal import change, closing_line, heading, interval, NOTABLE, value
+from reports.analysis.gate.words import headline, limit_text, worst_first
 
 
 # ---- JUnit's XML, with one test case per case
@@ -16,7 +16,7 @@ SKIPPED = (Verdict.UNDECIDED, Verdict.GONE)
 
 def junit(report: Report, started: str, undecided_fails: bool = False) -> str:
     """Text of the XML. Slower is a failure; undecided and gone cases are skipped, or failures where they fail the job."""
-    results = sorted_results(report)
+    results = worst_first(report.results)
     failing = [result for result in results if _fails(result, undecided_fails)]
     skipped = [result for result in results if result.verdict in SKIPPED and result not in failing]
     numbers = {"tests": str(len(results)), "failures": str(len(failing)), "errors": "0", "skipped": str(len(skipped)),
@@ -29,7 +29,7 @@ def junit(report: Report, started: str, undecided_fails: bool = False) -> str:
     for result in results:
         _add_case(suite, result, failed=result in failing)
     out = ElementTree.SubElement(suite, "system-out")
-    out.text = _clean("\n".join([heading(report), headline_of(report), *report.notes, closing_line(report)]))
+    out.text = _clean("\n".join([heading(report), headline(report.results, report.threshold), *report.notes, closing_line(report)]))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -72,10 +72,10 @@ HEAD = ("| | case | change | interval | base | head | why |", "| :-: | :-- | --:
 
 
 def markdown(report: Report, command: str) -> str:
-    results = sorted_results(report)
+    results = worst_first(report.results)
     notable = [result for result in results if result.verdict in NOTABLE]
     answer, counts = closing_line(report).split(": ", 1)
-    lines = [f"### Performance gate: {answer}", "", f"**{_text(headline_of(report))}**", "",
+    lines = [f"### Performance gate: {answer}", "", f"**{_text(headline(report.results, report.threshold))}**", "",
              f"{_text(heading(report))}, threshold {limit_text(report.threshold)}: {counts}", ""]
     lines += [f"> {_text(note)}  " for note in report.notes] + [""] * bool(report.notes)
     lines += [*_table(notable[:MOST]), *_more(len(notable) - MOST), ""] if notable else []

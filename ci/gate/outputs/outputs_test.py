@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gate.model import Change, Channel, CouldNotRun, HistoryReport, Point, Report, Result, Series, Side, UsageError, Verdict
-from gate.outputs import add_arguments, as_report, prepare_outputs
+from gate.model import Change, Channel, CouldNotRun, Point, Report, Result, Series, Side, UsageError, Verdict
+from gate.history import HistoryRule, report_of as history_report
+from gate.outputs import add_arguments, prepare_outputs, with_earlier
 from gate.outputs.markdown import junit, LONGEST, markdown
-from gate.outputs.records import fingerprint, history_lines, lines_of, text_of, this_machine, write_whole
+from gate.outputs.records import fingerprint, lines_of, text_of, this_machine, write_whole
 from gate.outputs.terminal import COLUMNS, table, wants_colour
 from reports.load import load
 
@@ -50,15 +51,15 @@ def mixed() -> Report:
         notes=("machines differ | <not> *the same*",))
 
 
-def history() -> HistoryReport:
+def history() -> Report:
     """A recent step of 10 % in one case, an old one in another, a third that is too short."""
     points = tuple(Point(f"2026-03-{i + 1:02d}T10:00:00Z", f"{i:040x}", f"r{i}.jsonl", 10.0 if i < 9 else 11.0) for i in range(14))
     step = Change(9, "000000000008..000000000009", 10.0, 11.0, True, 1.1, 1.08, 1.12, 0.001, True)
     old = Change(9, "000000000008..000000000009", 0.0, 11.0, True, None, None, None, 0.001, False)
-    return HistoryReport("records", 10, 0.01, 0.95, 0.02, (
+    return history_report("records", HistoryRule(), (
         Series("kernels: recent", Channel.STORED, "us", "lower", points, (step,)),
         Series("plan: old", Channel.EXACT, "bytes", "lower", points, (old,)),
-        Series("kernels: short", Channel.STORED, "us", "lower", points[:3], (), "3 points; 8 are needed")), 1.5)
+        Series("kernels: short", Channel.STORED, "us", "lower", points[:3], (), "3 points; 8 are needed")), 1.5, ())
 
 
 EMPTY = report_of()
@@ -213,9 +214,7 @@ def test_junit_where_undecided_fails():
 
 
 def loaded(tmp_path: Path, report: Report):
-    shown = as_report(report)
-    lines = lines_of(shown, ["ci/gate.py", "ab"], STARTED)
-    (tmp_path / "r.jsonl").write_text(text_of(lines + history_lines(report, lines[0]["run"])))
+    (tmp_path / "r.jsonl").write_text(text_of(lines_of(report, ["ci/gate.py", "ab"], STARTED)))
     return load([str(tmp_path / "r.jsonl")])
 
 
@@ -237,7 +236,7 @@ def test_a_history_is_shown_by_every_output(tmp_path):
     records = loaded(tmp_path, history())
     assert [history.case for history in records.histories] == ["kernels: recent", "plan: old", "kernels: short"]
     assert records.histories[0].changes[0].ratio == 1.1 and len(records.histories[0].points) == 14
-    shown = as_report(history())
+    shown = with_earlier(history())
     assert [result.verdict for result in shown.results] == [Verdict.SLOWER, Verdict.SAME, Verdict.SAME]
     text = table(shown, show_all=False)
     assert text.startswith("history of records (000000000000), threshold 2 %\n")

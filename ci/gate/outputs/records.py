@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from gate.model import Change, CouldNotRun, HistoryReport, Report, Result, Series
+from gate.model import Change, CouldNotRun, Report, Result, Series
+from reports.lines import Line, line_of
 
 
 # ---- Files: checked to be writable before anything is measured
@@ -117,48 +118,36 @@ def _clock_mhz() -> float | None:
 
 # ---- A report as records: a run line that describes the comparison, and a verdict line per case
 
-MACHINE_RANKS = {"ranks": 1, "transport": "local", "rank_kind": "processes", "oversubscribed": False, "seed": None,
-                 "link": None, "gpu": None, "basis": "measured"}
-
-
-def lines_of(report: Report, command: Sequence[str], started: str) -> list[dict]:
-    """The run line and a verdict line per case; `command` contains nothing private, `started` is UTC, ISO 8601."""
+def lines_of(report: Report, command: Sequence[str], started: str) -> list[Line]:
+    """The run line, a verdict line per case, and a history's series; `command` contains nothing private, `started` is UTC, ISO 8601."""
     run = secrets.token_hex(8)
-    return [run_line(report, run, command, started), *(verdict_line(result, run) for result in report.results)]
+    return [run_line(report, run, command, started), *(verdict_line(result, run) for result in report.results),
+            *(_series_line(series, run) for series in report.series)]
 
 
-def run_line(report: Report, run: str, command: Sequence[str], started: str) -> dict:
+def run_line(report: Report, run: str, command: Sequence[str], started: str) -> Line:
     compared = {"mode": report.mode, "base": asdict(report.base), "head": asdict(report.head), "threshold": report.threshold,
                 "confidence": report.confidence, "seconds": report.seconds, "notes": list(report.notes)}
-    return {"record": "run", "version": 1, "run": run, "program": "gate.py", "command": list(command), "started": started,
-            "git": {"revision": report.head.revision or "unknown", "dirty": None},
-            "build": {"compiler": None, "flags": None, "type": None}, "machine": this_machine(),
-            "libraries": {"python": platform.python_version()}, **MACHINE_RANKS, "gate": compared}
+    return line_of("run", "gate.py", run=run, program="gate.py", command=list(command), started=started,
+                   git={"revision": report.head.revision or "unknown"}, machine=this_machine(),
+                   libraries={"python": platform.python_version()}, transport="local", rank_kind="processes", gpu=None, gate=compared)
 
 
-def verdict_line(result: Result, run: str) -> dict:
-    return {"record": "verdict", "run": run, "case": result.case, "channel": result.channel.value,
-            "verdict": result.verdict.value, "unit": result.unit, "base": _known(result.base), "head": _known(result.head),
-            "ratio": _known(result.ratio), "low": _known(result.low), "high": _known(result.high), "why": result.why,
-            "pairs": result.pairs, "ratios": list(result.ratios), "seconds": result.seconds}
+def verdict_line(result: Result, run: str) -> Line:
+    known = {name: _known(getattr(result, name)) for name in ("base", "head", "ratio", "low", "high")}
+    return {"record": "verdict", "run": run, **asdict(result), **known, "channel": result.channel.value, "verdict": result.verdict.value}
 
 
-def history_lines(report: Report | HistoryReport, run: str) -> list[dict]:
-    """Lines of a history's series, in addition to the verdicts; none for a report of two sides."""
-    return [_series_line(series, run) for series in report.series] if isinstance(report, HistoryReport) else []
-
-
-def _series_line(series: Series, run: str) -> dict:
-    return {"record": "history", "run": run, "case": series.case, "channel": series.channel.value, "unit": series.unit,
-            "better": series.better, "why": series.why, "points": [asdict(point) for point in series.points],
-            "changes": [_change(change) for change in series.changes]}
+def _series_line(series: Series, run: str) -> Line:
+    return {"record": "history", "run": run, **asdict(series), "channel": series.channel.value,
+            "points": [asdict(point) for point in series.points], "changes": [_change(change) for change in series.changes]}
 
 
 def _change(change: Change) -> dict:
     return {**asdict(change), **{name: _known(getattr(change, name)) for name in ("ratio", "low", "high")}}
 
 
-def text_of(lines: Sequence[dict]) -> str:
+def text_of(lines: Sequence[Line]) -> str:
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
 

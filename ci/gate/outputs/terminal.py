@@ -5,25 +5,13 @@ from typing import TextIO
 
 from gate.model import Report, Result, Verdict
 from reports.analysis.gate.words import (
-    answer, CaseSummary, change_text, counts_text, headline, interval_text, limit_text, NONE,
-    side_text, value_text, worst_first)
-
-
-__all__ = ["NONE", "change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "summary_of", "value"]
+    answer, change_text, counts_text, interval_text, limit_text, NONE, side_text, value_text, worst_first)
 
 NOTABLE = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.FASTER, Verdict.GONE, Verdict.NEW)
 
 
-def summary_of(result: Result) -> CaseSummary:
-    return CaseSummary(result.case, result.channel.value, result.verdict.value, result.ratio, result.low, result.high)
-
-
-def sorted_results(report: Report) -> list[Result]:
-    return worst_first(report.results, summary_of)
-
-
 def change(result: Result) -> str:
-    return change_text(result.ratio, result.channel.value)
+    return change_text(result.ratio, result.channel)
 
 
 def interval(result: Result) -> str:
@@ -31,7 +19,7 @@ def interval(result: Result) -> str:
 
 
 def value(result: Result, number: float | None) -> str:
-    return value_text(number, result.unit, result.channel.value)
+    return value_text(number, result.unit, result.channel)
 
 
 def heading(report: Report) -> str:
@@ -41,15 +29,10 @@ def heading(report: Report) -> str:
     return f"{side_text(report.base.name, report.base.revision)} -> {side_text(report.head.name, report.head.revision)}"
 
 
-def headline_of(report: Report) -> str:
-    return headline([summary_of(result) for result in report.results], report.threshold)
-
-
 def closing_line(report: Report) -> str:
     """Summary in one line: "REGRESSION: 1 slower, 2 undecided, 40 same; 43 cases in 31 s"."""
-    cases = [summary_of(result) for result in report.results]
-    word = "case" if len(cases) == 1 else "cases"
-    return f"{answer(cases)}: {counts_text(cases)}; {len(cases)} {word} in {report.seconds:.0f} s"
+    word = "case" if len(report.results) == 1 else "cases"
+    return f"{answer(report.results)}: {counts_text(report.results)}; {len(report.results)} {word} in {report.seconds:.0f} s"
 
 
 # The table on the terminal: worst first, the long columns last, so that the others stay aligned where lines wrap.
@@ -66,7 +49,7 @@ def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def table(report: Report, show_all: bool, colour: bool = False) -> str:
-    results = [result for result in sorted_results(report) if show_all or result.verdict in NOTABLE]
+    results = [result for result in worst_first(report.results) if show_all or result.verdict in NOTABLE]
     head = [f"{heading(report)}, threshold {limit_text(report.threshold)}"] + [f"note: {note}" for note in report.notes]
     return "\n".join([*head, *_lines(results, colour), _closing(report, colour)])
 

@@ -31,11 +31,11 @@ class GateResult:
 
     @property
     def answer(self) -> str:
-        return answer([case.summary for case in self.cases])
+        return answer(self.cases)
 
     @property
     def headline(self) -> str:
-        return headline([case.summary for case in self.cases], self.compared.threshold)
+        return headline(self.cases, self.compared.threshold)
 
     @property
     def findings(self) -> list[Finding]:
@@ -47,7 +47,7 @@ def analyse_gates(records: Records) -> tuple[GateResult, ...]:
     """A result for each run that compared two sides, even if they had no cases."""
     runs = [run for run in records.runs if run.gate]
     return tuple(GateResult(f"gate-{number}", run, tuple(worst_first(
-        [case for case in records.verdicts if case.run.run == run.run], lambda case: case.summary)),
+        case for case in records.verdicts if case.run.run == run.run)),
         tuple(one for one in records.histories if one.run.run == run.run))
         for number, run in enumerate(runs, start=1))
 
@@ -56,7 +56,7 @@ def sentences(result: GateResult) -> list[str]:
     """Sentences on details: the number of each kind, why some are undecided, the underlying measurements."""
     verdicts = {case.verdict for case in result.cases}
     in_headline = len(verdicts) == 1 or not verdicts & {"slower", *OPEN}
-    told = [] if in_headline else [f"In all: {counts_text([case.summary for case in result.cases])}."]
+    told = [] if in_headline else [f"In all: {counts_text(result.cases)}."]
     told += _why_undecided(result.cases)
     pairs = pairs_text(result)
     if pairs:

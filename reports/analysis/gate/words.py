@@ -4,8 +4,7 @@ Pure functions of plain text and numbers. The imports are few, as the gate impor
 """
 import math
 from collections import Counter
-from dataclasses import dataclass
-from typing import Callable, Iterable, Optional, Sequence, TypeVar
+from typing import Iterable, Optional, Protocol, Sequence, TypeVar
 
 from reports.units import counted, short
 
@@ -14,12 +13,10 @@ OPEN = ("undecided", "gone")  # no pass: a case that is gone may have another na
 COUNTED = ("exact", "instructions")  # channels whose values are counts: shown whole
 MANY_TIMES = 11  # from here on a ratio is written as such: +1,000 % is hard to read
 NONE = "–"
-Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class CaseSummary:
-    """One case, with the values that sentences need."""
+class Case(Protocol):
+    """A case, with the values that sentences need: the gate's own results and those of records have them."""
 
     case: str
     channel: str
@@ -29,12 +26,12 @@ class CaseSummary:
     high: Optional[float]
 
 
-def worst_first(items: Iterable[Item], summary_of: Callable[[Item], CaseSummary]) -> list[Item]:
-    """The items sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
-    def key(item: Item) -> tuple[int, float]:
-        one = summary_of(item)
-        return WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)
-    return sorted(items, key=key)
+AnyCase = TypeVar("AnyCase", bound=Case)
+
+
+def worst_first(cases: Iterable[AnyCase]) -> list[AnyCase]:
+    """The cases sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
+    return sorted(cases, key=lambda one: (WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)))
 
 
 def change_text(ratio: Optional[float], channel: str = "time") -> str:
@@ -67,23 +64,23 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
     return f"{short(value, 6 if channel in COUNTED else 4)} {unit}"
 
 
-def answer(cases: Sequence[CaseSummary]) -> str:
+def answer(cases: Sequence[Case]) -> str:
     """Verdict on all cases in one word: REGRESSION, undecided or pass."""
     verdicts = {one.verdict for one in cases}
     return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 
 
-def counts_text(cases: Sequence[CaseSummary]) -> str:
+def counts_text(cases: Sequence[Case]) -> str:
     """Text such as "1 slower, 2 undecided, 40 same"."""
     counts = Counter(one.verdict for one in cases)
     return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in WORST_FIRST if counts[verdict]) or "no cases"
 
 
-def headline(cases: Sequence[CaseSummary], threshold: float) -> str:
+def headline(cases: Sequence[Case], threshold: float) -> str:
     """The most important sentence for the reader."""
     if not cases:
         return "No cases were compared."
-    slower = [one for one in worst_first(cases, lambda one: one) if one.verdict == "slower"]
+    slower = [one for one in worst_first(cases) if one.verdict == "slower"]
     undecided = sum(one.verdict in OPEN for one in cases)
     if slower:
         return _slower_sentence(slower, len(cases))
@@ -98,7 +95,7 @@ def headline(cases: Sequence[CaseSummary], threshold: float) -> str:
     return f"Nothing {verb}: {counts_text(cases)}."
 
 
-def _slower_sentence(slower: Sequence[CaseSummary], number: int) -> str:
+def _slower_sentence(slower: Sequence[Case], number: int) -> str:
     worst = slower[0]
     verb = "costs more" if worst.channel in COUNTED else "is slower"
     verbs = {"costs more": "cost more", "is slower": "are slower"}
