@@ -12,7 +12,6 @@
 #include "bench/program/program.h"
 #include "bench/serve/orders.h"
 #include "bench/step/part.h"
-#include "bench/tp_linear_bench/block.h"
 #include "bench/tp_linear_bench/tp_linear.h"
 #include "core/error.h"
 #include "core/provenance.h"
@@ -99,9 +98,9 @@ std::string heading_text(const TpLinearFlags& flags) {
       "# sent: bytes counted in the plans that ran, mean of ranks, forward and backward; formula: minimum\n"
       "#   (docs/metrics.md); #wrong: elements that differ from one rank's by more than rounding; #unlike: elements "
       "whose\n"
-      "#   bits differ from one tile, serial; both over all rounds; memory: held by a rank for the layer: matrices, "
-      "gradients,\n"
-      "#   buffers of exchanges. Times are medians of the slowest rank's; each round runs all ways\n";
+      "#   bits differ from one tile, serial; both over all rounds; memory: most that a rank holds for the layer: weights, "
+      "activations,\n"
+      "#   gradients, buffers of exchanges. Times are medians of the slowest rank's; each round runs all ways\n";
   if (!flags.grids.empty()) {
     text +=
         "# on grids (docs/metrics.md): layers without biases; gradients of weights are summed in f32; the next panel "
@@ -204,17 +203,16 @@ int run_tp_linear(const TpLinearFlags& flags, const program::Print& print) {
   if (flags.serve) return serve_layer(flags);
   const bool tells = program::tells(flags.mpi);
   core::RecordWriter writer(tells ? flags.json_file : "");
-  const core::RunRecord run = part_run_record(flags, most_ranks(flags), kSeed);
+  const core::RunRecord run = part_run_record(flags, most_ranks(flags), step_bench::kLayerSeed);
   writer.write(run);
   print(heading_text(flags));
   Totals totals;
-  std::map<std::pair<BlockKind, bool>, Reference> references;  // those of a grid's layers separately
+  std::map<std::pair<Block, bool>, Reference> references;  // those of layers on grids separately
   const std::vector<Case> cases = cases_of(flags);
   for (const Case& one : cases) {
     const std::pair key(one.block, one.grid.has_value());
     if (references.count(key) == 0) {
-      references[key] = one.grid ? grid_reference_of(one.block, flags.shape, flags.threads)
-                                 : reference_of(one.block, flags.shape, flags.threads);
+      references[key] = reference_of(one, flags.shape, flags.threads);
     }
     const std::vector<PartResult> forms = run_case(flags, one, references[key]);
     for (std::size_t f = 0; f < forms.size(); ++f) {

@@ -24,16 +24,24 @@ SOURCES = {
 }
 
 
+def plant(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def planted_build(root: Path, files: dict[str, str], flags: str) -> Path:
+    """A tree with a build folder that compiles each of its sources alone."""
+    plant(root, files)
+    database = [{"directory": str(root), "file": str(path), "command": f"c++ {flags} -I{root} -o x.o -c {path}"}
+                for path in sorted(root.glob("core/*.cpp"))]
+    plant(root, {"build/dev/compile_commands.json": json.dumps(database)})
+    return root
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name, text in SOURCES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    database = [{"directory": str(tmp_path), "file": str(path), "command": f"c++ -Wshadow -Werror -I{tmp_path} -o x.o -c {path}"}
-                for path in sorted(tmp_path.glob("core/*.cpp"))]
-    (tmp_path / "build/dev").mkdir(parents=True)
-    (tmp_path / "build/dev/compile_commands.json").write_text(json.dumps(database))
-    return tmp_path
+    return planted_build(tmp_path, SOURCES, "-Wshadow -Werror")
 
 
 def check(root: Path, *arguments: str):
@@ -81,12 +89,6 @@ def test_check_alone_names_a_file_that_is_not_built(tree):
 
 # ---- ci/tidy.py finds a planted finding, remembers what was clean, and looks again when a header changes
 
-def plant(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-
-
 def tidy(root: Path, *arguments: str):
     command = [sys.executable, CI / "tidy.py", "--root", root, "--build", root / "build/dev", *arguments]
     return subprocess.run(command, capture_output=True, text=True)
@@ -96,22 +98,13 @@ def tidy(root: Path, *arguments: str):
 def tidy_tree(tmp_path: Path) -> Path:
     if shutil.which("clang-tidy-14") is None:
         pytest.skip("clang-tidy-14 is not installed")
-    plant(
-        tmp_path,
-        {
-            ".clang-tidy": "Checks: '-*,modernize-use-nullptr'\nWarningsAsErrors: '*'\nHeaderFilterRegex: '/core/'\n",
-            "core/a.h": "#pragma once\ninline int* nothing() { return nullptr; }\n",
-            "core/a.cpp": '#include "core/a.h"\nint* a() { return nothing(); }\n',
-            "core/b.cpp": "int b() { return 1; }\n",
-            "core/b_test.cpp": "int* b_test() { return 0; }\n",
-        },
-    )
-    database = [
-        {"directory": str(tmp_path), "file": str(path), "command": f"c++ -I{tmp_path} -c {path}"}
-        for path in sorted(tmp_path.glob("core/*.cpp"))
-    ]
-    plant(tmp_path, {"build/dev/compile_commands.json": json.dumps(database)})
-    return tmp_path
+    return planted_build(tmp_path, {
+        ".clang-tidy": "Checks: '-*,modernize-use-nullptr'\nWarningsAsErrors: '*'\nHeaderFilterRegex: '/core/'\n",
+        "core/a.h": "#pragma once\ninline int* nothing() { return nullptr; }\n",
+        "core/a.cpp": '#include "core/a.h"\nint* a() { return nothing(); }\n',
+        "core/b.cpp": "int b() { return 1; }\n",
+        "core/b_test.cpp": "int* b_test() { return 0; }\n",
+    }, "")
 
 
 def test_clean_sources_are_remembered(tidy_tree):
@@ -178,11 +171,8 @@ def test_names_are_those_of_unnamed_namespaces_and_tests():
 
 
 def planted(tmp_path: Path, **texts: str) -> list[Path]:
-    paths = []
-    for name, text in texts.items():
-        paths.append(tmp_path / f"{name}.cpp")
-        paths[-1].write_text(text)
-    return paths
+    plant(tmp_path, {f"{name}.cpp": text for name, text in texts.items()})
+    return [tmp_path / f"{name}.cpp" for name in texts]
 
 
 def test_sources_with_one_name_are_kept_apart(tmp_path):

@@ -281,13 +281,14 @@ def gemm_batched(case: KernelCase, t: Tensors) -> Call:
 
 def heads_of(case: KernelCase, t: Tensors, names: str) -> list[torch.Tensor]:
     """[batch, heads, length, columns] of arrays whose rows are S elements apart; o and its gradient are dense."""
-    if "_K" in case.shape:
-        raise KeyError(f"{case.name}: not as many keys as queries")
-    batch, length, heads, columns = (case.size(letter) for letter in "BTHD")
+    batch, queries, heads, columns = (case.size(letter) for letter in "BTHD")
+    keys = case.size("K") if "_K" in case.shape else queries
+    if keys != queries and "_full" not in case.shape:
+        raise KeyError(f"{case.name}: a causal mask of more keys than queries")
     group = case.size("G") if "_G" in case.shape else 1
 
     def view(name: str) -> torch.Tensor:
-        count = heads // group if name in ("k", "v") else heads
+        count, length = (heads // group, keys) if name in ("k", "v") else (heads, queries)
         stride = case.size("S") if "_S" in case.shape and name in ("q", "k", "v") else count * columns
         strides = (length * stride, stride, columns, 1)
         heads_of_name = t[name].as_strided((batch, length, count, columns), strides).transpose(1, 2)

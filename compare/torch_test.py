@@ -78,6 +78,12 @@ def test_attention_backward_is_that_of_its_forward(monkeypatch: pytest.MonkeyPat
         close(got[k], wanted[k])
 
 
+def test_attention_without_a_mask_may_have_other_keys_than_queries() -> None:
+    q, k, v = torch.randn(2, 5, 4), torch.randn(2, 3, 4), torch.randn(2, 3, 4)  # heads, rows, columns
+    t = {name: x.transpose(0, 1).reshape(-1) for name, x in {"q": q, "k": k, "v": v}.items()}
+    close(result_of("attention_fwd", "B1_H2_T5_D4_K3_full", t)[0], torch.softmax(q @ k.transpose(1, 2) / 2, -1) @ v)
+
+
 def test_both_ways_of_the_embeddings_backward_are_its_gradient() -> None:
     ids, dy = torch.tensor([3, 1, 3, 0], dtype=torch.int32), torch.randn(4, 2)
     table, positions = torch.zeros(6, 2, requires_grad=True), torch.zeros(2, 2, requires_grad=True)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Callable, Iterable, Optional
 
-from reports.analysis.panels import Panel
-from reports.analysis.results import headline, PanelResult
-from reports.analysis.roofline.findings import ABOVE, RooflineResult
-from reports.analysis.roofline.rooflines import Case, case_of, Roofline, way_text
+from reports.analysis.results import PanelResult
+from reports.analysis.roofline.findings import ABOVE
+from reports.analysis.roofline.rooflines import Case, case_of, drift_of, Roofline, way_text
 from reports.analysis.steps.schedules import repeated
 from reports.records import Ceiling, Kernel, Machine, Records, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, short
@@ -134,11 +133,10 @@ def _empty_runs(records: Records) -> Iterable[Note]:
 # ---- Warnings about the rows of collectives
 
 def notes_on_collectives(records: Records, results: Iterable[PanelResult]) -> list[Note]:
-    """Warnings, worst first."""
     found = [*_bad(records.rows, "row", "row", _of_algorithms), *notes_on_runs(records), *_unverified(records), *_zero_sizes(records)]
     for result in results:
         found += _holes(result) + _pooled(result)
-    return worst_first(found)
+    return found
 
 
 def _bad(lines: Iterable, timed: str, noun: str, names: Callable[[list], str]) -> list[Note]:
@@ -165,20 +163,20 @@ def _zero_sizes(records: Records) -> Iterable[Note]:
 
 def _holes(result: PanelResult) -> list[Note]:
     """Sizes that some algorithms of a panel have and others lack, which is easily missed in a plot."""
-    sizes = result.panel.sizes
+    sizes = result.sizes
     by_sizes: dict[tuple[int, ...], list[str]] = defaultdict(list)
-    for label, timed in _timed_sizes(result.panel).items():
+    for label, timed in _timed_sizes(result).items():
         missing = tuple(size for size in sizes if size not in timed)
         if missing:
             by_sizes[missing].append(label)
-    return [Note("warning", f"{headline(result)}: {joined(labels)} {'has' if len(labels) == 1 else 'have'} no time at "
+    return [Note("warning", f"{result.headline}: {joined(labels)} {'has' if len(labels) == 1 else 'have'} no time at "
                             f"{_sizes_text(missing)}.") for missing, labels in by_sizes.items()]
 
 
-def _timed_sizes(panel: Panel) -> dict[str, set[int]]:
+def _timed_sizes(panel: PanelResult) -> dict[str, set[int]]:
     timed = {series.label: set(series.sizes) for series in panel.series}
     named = {series.algorithm for series in panel.series}
-    untimed = {row.algorithm for row in panel.rows if row.bytes > 0} - named
+    untimed = {row.algorithm for row in panel.lines if row.bytes > 0} - named
     return {**timed, **{name: set() for name in sorted(untimed)}}
 
 
@@ -189,10 +187,10 @@ def _sizes_text(sizes: tuple[int, ...]) -> str:
 
 
 def _pooled(result: PanelResult) -> list[Note]:
-    pooled = [series.label for series in result.panel.series if series.pooled]
+    pooled = [series.label for series in result.series if series.pooled]
     if not pooled:
         return []
-    return [Note("info", f"{headline(result)}: several rows of the same size had their samples put together, for "
+    return [Note("info", f"{result.headline}: several rows of the same size had their samples put together, for "
                          f"{joined(pooled)}.")]
 
 
@@ -202,13 +200,8 @@ LATE = 0.02  # share of the shortest task: a later wake-up affects the makespan
 
 
 def notes_on_schedules(records: Records) -> list[Note]:
-    """Warnings, worst first."""
     lines = records.schedules
-    return worst_first([*notes_on_runs(records), *_hidden(lines), *_late(lines), *_without_timeline(lines)])
-
-
-def notes_on_simulations(records: Records) -> list[Note]:
-    return worst_first(notes_on_runs(records))
+    return [*notes_on_runs(records), *_hidden(lines), *_late(lines), *_without_timeline(lines)]
 
 
 def _hidden(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
@@ -243,14 +236,13 @@ def _without_timeline(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
 DRIFT = 1.10  # largest ratio of ceilings of several runs without a warning
 
 
-def notes_on_kernels(records: Records, results: Iterable[RooflineResult]) -> list[Note]:
-    """Warnings, worst first."""
+def notes_on_kernels(records: Records, results: Iterable[Roofline]) -> list[Note]:
     found = [*_bad(records.kernels, "timed kernel", "kernel", _names), *notes_on_runs(records), *_not_run(records.kernels),
              *_unchecked(records.kernels), *_threads(records.kernels), *_inconsistent(records.kernels)]
     for result in results:
         for check in (_without_ceiling, _above, _one_sided, _kernel_holes, _repeated, _drift, _without_flops):
-            found += [Note(note.level, f"{result.name}: {note.text}") for note in check(result.roofline)]
-    return worst_first(found)
+            found += [Note(note.level, f"{result.name}: {note.text}") for note in check(result)]
+    return found
 
 
 def _names(kernels: Iterable[Kernel], most: int = 6) -> str:
@@ -294,7 +286,7 @@ def _all_timed(roofline: Roofline) -> list[Kernel]:
 def _without_ceiling(roofline: Roofline) -> Iterable[Note]:
     for way, cases in roofline.timed.items():
         missing = [kernel for kernel in cases.values() if kernel.share is None]
-        name = way_text(way, roofline.place.device)
+        name = way_text(way, roofline.device)
         if missing and not roofline.ceilings_for(way).all:
             yield Note("warning", f"{name}: no ceilings were measured for it, so nothing can be said of its "
                                   f"{counted(len(missing), 'kernel')} against a limit.")
@@ -335,7 +327,7 @@ def _repeated(roofline: Roofline) -> Iterable[Note]:
 
 def _drift(roofline: Roofline) -> Iterable[Note]:
     """Runs of one device whose ceilings differ, so that their shares refer to different limits."""
-    spread = roofline.drift
+    spread = drift_of(roofline.found)
     if spread and spread[0] > DRIFT:
         yield Note("warning", f"the runs measured different ceilings, by up to {short(spread[0], 3)} times "
                               f"({spread[1]}): the machine was not alike in all of them. Each share is of its own "

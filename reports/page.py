@@ -1,10 +1,10 @@
 """A page of a report as data: the records that it shows, their groups, and in each group sentences, figures and tables. pages/ has one for
 each kind of record; html/ and plots/ show any of them."""
-from dataclasses import dataclass
-from typing import Any, Callable, ClassVar, Iterable, Optional, Sequence, Union
+from dataclasses import dataclass, field
+from typing import Any, Callable, ClassVar, Iterable, Mapping, Optional, Sequence, Union
 
 from reports.analysis.caveats import findings_of
-from reports.analysis.groups import Finding
+from reports.analysis.groups import Finding, Group
 from reports.analysis.findings import MOST
 from reports.check import Note, notes_on_runs
 from reports.records import Records
@@ -110,8 +110,17 @@ class Drawing:
     alt: str
 
 
-def drawing(kind: str, stem: str, draw: str, shown: Any, title: str, subtitle: str, badge: str = "", alt: str = "") -> Drawing:
-    return Drawing(kind, stem, draw, shown, Heading(title, subtitle, badge), alt or f"{title}: {subtitle}")
+def basis_badge(bases: Sequence[str], where: str = "", of: str = "a time of this machine's own") -> str:
+    """Text on a figure whose times are not all measured."""
+    others = [basis for basis in bases if basis != "measured"]
+    return f"{', '.join(others).upper()}{where}: not {of}" if others else ""
+
+
+def drawing(kind: str, stem: str, draw: str, shown: Any, title: str, subtitle: str, badge: str = "",
+            what: str = "") -> Drawing:
+    """`what` the figure shows, for those who cannot see it: "A bar a layout, of stacked parts"."""
+    alt = f"{what}. {title}" if what else f"{title}: {subtitle}"
+    return Drawing(kind, stem, draw, shown, Heading(title, subtitle, badge), alt)
 
 
 # ---- Sections: blocks in the order in which they are shown
@@ -145,6 +154,8 @@ class Figures:
 
 @dataclass(frozen=True)
 class Tables:
+    """Tables without lines are not shown."""
+
     name: ClassVar[str] = "tables"
     tables: Sequence[Table]
     badge: str = ""  # repeated above each
@@ -176,7 +187,7 @@ class Section:
                 *(one for part in self.parts for one in part.drawings)]
 
 
-def group(result: Any, sentences: Sequence[str], drawings: Sequence[Drawing], tables: Sequence[Table], name: str = "", badge: Optional[str] = None,
+def group(result: Group, sentences: Sequence[str], drawings: Sequence[Drawing], tables: Sequence[Table],
           drawable: int = 0, link: str = "") -> Section:
     """The section of a group of lines. Charts of a step's ranks stand at its end; `drawable` is the number of lines that could have one."""
     charts = [one for one in drawings if one.kind == "gantt"]
@@ -185,18 +196,13 @@ def group(result: Any, sentences: Sequence[str], drawings: Sequence[Drawing], ta
         blocks += [Title("What each rank does"), Figures(charts, wide=True)]
     if drawable > len(charts):
         blocks.append(Aside(f"{drawable - len(charts)} more have a timeline and no chart here; make a report of fewer records to see them."))
-    return Section(result.anchor, name or result.name, basis_of(result) if badge is None else badge, blocks, link)
+    return Section(result.anchor, result.name, result.basis, blocks, link)
 
 
 def figures_of(result: Any, kind: str, figures: Iterable[tuple[str, str, str]], badge: str = "", untimed: Sequence[str] = ()) -> list[Drawing]:
     """Figures of a group: name, function, title of each. `badge` is on those that show times, which the `untimed` ones do not."""
     return [drawing(kind, f"{result.anchor}-{name}", draw, result, title, result.name, "" if name in untimed else badge)
             for name, draw, title in figures]
-
-
-def basis_of(result: Any) -> str:
-    """Basis of a group's lines, if these were not measured."""
-    return "" if result.first.basis == "measured" else result.first.basis
 
 
 # ---- The page
@@ -230,7 +236,7 @@ def bad_lines(lines: Iterable[Any], what: Callable[[Any], str]) -> list[BadLine]
     return [BadLine(one.status, what(one), one.error or "no reason recorded") for one in lines if one.status != "ok"]
 
 
-def _first_found(kind: str, findings: Sequence[Finding], sections: Sequence[Section]) -> Optional[Drawing]:
+def telling_figure(kind: str, findings: Sequence[Finding], sections: Sequence[Section]) -> Optional[Drawing]:
     """The figure of this kind that shows what the first findings are about, else any that does."""
     drawings = [one for section in sections for one in section.drawings]
     own = [one for finding in findings for one in drawings if one.stem.startswith(f"{finding.anchor}-")]
@@ -255,8 +261,8 @@ class Page:
     notes: Callable[[Records, Sequence[Any]], Sequence[Note]] = lambda records, results: notes_on_runs(records)
     bad: Callable[[Records], Sequence[BadLine]] = lambda records: ()
     bad_heading: str = "Wrong rows"
-    chosen: Callable[[str, Sequence[Finding], Sequence[Section]], Optional[Drawing]] = _first_found
     template: str = "page.html"
+    calls: Mapping[str, Any] = field(default_factory=dict)  # names that a template of its own refers to
     of_claims: bool = False  # shows records that the claims' suite made, which are on no other page
 
 

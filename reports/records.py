@@ -9,6 +9,7 @@ from reports.units import counted, joined
 
 Link = class_of("LinkRecord")  # an emulated one
 PlanCounts = class_of("PlanRecord")
+Stats = class_of("StatsRecord")
 Ceiling = class_of("CeilingRecord")
 Task = class_of("TaskRecord")  # -1: of no stage, of no microbatch, of the whole stage. Times are ms from the step's start
 Times = class_of("StageTimesRecord")

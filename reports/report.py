@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from reports.analysis.groups import Finding
-from reports.check import Note
+from reports.check import Note, worst_first
 from reports.claims.data import load_suite
 from reports.claims.verdict import line_of
 from reports.page import Page
@@ -26,7 +26,7 @@ class Part:
     @property
     def notes(self) -> Sequence[Note]:
         """Worst first."""
-        return self.page.notes(self.records, self.results)
+        return worst_first(self.page.notes(self.records, self.results))
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,9 @@ GroupKind group_of(GridAxis axis) {
   }
 }
 
-Comm comm_of(GridComm comm) {
-  switch (comm) {
-    case GridComm::broadcast:
-      return Comm::broadcast;
-    case GridComm::all_gather:
-      return Comm::all_gather;
-    case GridComm::reduce:
-      return Comm::reduce;
-    case GridComm::reduce_scatter:
-      return Comm::reduce_scatter;
-    default:
-      return Comm::all_reduce;
-  }
+std::int64_t padded_words(const Model& model, const Layout& layout) {
+  const std::int64_t divisor = divisors_of(layout.grid).outputs;
+  return (model.vocabulary + divisor - 1) / divisor * divisor;
 }
 
 class GridOperations {
@@ -43,7 +33,7 @@ class GridOperations {
     alone_.heads /= side_;
     alone_.kv_heads /= side_;
     alone_.ffn_hidden /= side_;
-    alone_.vocabulary = words() / side_;
+    alone_.vocabulary = padded_words(model_, layout_) / side_;
     one_.grid = {};
     one_.tp = 1;
     one_.microbatch_size /= divisors_of(layout.grid).rows;
@@ -51,23 +41,9 @@ class GridOperations {
 
   std::vector<Operation> layer() {
     for (Operation& op : layer_operations(alone_, one_)) {
-      switch (op.kind) {
-        case OperationKind::qkv:
-          put_product(op, model_.hidden, (model_.heads + 2 * model_.kv_heads) * model_.head_size, false);
-          break;
-        case OperationKind::projection:
-          put_product(op, model_.heads * model_.head_size, model_.hidden, true);
-          break;
-        case OperationKind::up:
-          put_product(op, model_.hidden, model_.ffn_hidden * (model_.gated ? 2 : 1), false);
-          if (!has_activation(model_, one_)) put_gelu();
-          break;
-        case OperationKind::down:
-          put_product(op, model_.ffn_hidden, model_.hidden, true);
-          break;
-        default:
-          put(std::move(op));
-      }
+      const bool is_up = op.kind == OperationKind::up;
+      put(std::move(op));
+      if (is_up && !has_activation(model_, one_)) put_gelu();
     }
     return std::move(ops_);
   }
@@ -77,7 +53,7 @@ class GridOperations {
     Layout column = one_;
     column.microbatch_size *= side_;
     Model part = alone_;
-    part.vocabulary = words() / side_;
+    part.vocabulary = padded_words(model_, layout_) / side_;
     for (Operation& op : embedding_operations(part, column)) {
       const bool looks_up = op.kind == OperationKind::embed;
       ops_.push_back(std::move(op));
@@ -93,14 +69,12 @@ class GridOperations {
 
   std::vector<Operation> head() {
     for (Operation& op : head_operations(alone_, one_)) {
-      if (op.kind != OperationKind::logits) {
-        put(std::move(op));
-        continue;
-      }
-      put_product(op, model_.hidden, words(), false);
+      const bool is_logits = op.kind == OperationKind::logits;
+      put(std::move(op));
+      if (!is_logits) continue;
       constexpr double kStatsBytes = 3 * sizeof(float);
       Operation stats{.kind = OperationKind::exchange_stats};
-      const GridAxis axis = axis_of_columns(linear(model_.hidden, words(), false), GridMatrix::y);
+      const GridAxis axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::logits), GridMatrix::y);
       stats.forward_exchange = {Comm::all_gather, group_of(axis),
                                 static_cast<double>(side_) * tokens_of(alone_, one_) * kStatsBytes};
       ops_.push_back(stats);
@@ -110,22 +84,16 @@ class GridOperations {
 
  private:
   double element() const { return static_cast<double>(core::size_of(layout_.compute)); }
-  std::int64_t words() const {
-    const std::int64_t divisor = divisors_of(layout_.grid).outputs;
-    return (model_.vocabulary + divisor - 1) / divisor * divisor;
-  }
-  GridLinear linear(std::int64_t inputs, std::int64_t outputs, bool swapped) const {
-    return {layout_.grid, layout_.microbatch_size * model_.sequence, inputs, outputs, swapped};
-  }
-
+  // An operation of one rank; the product of a matrix becomes that of its blocks.
   void put(Operation op) {
+    if (!op.weight_gradient.empty()) return put_product(op);
     const bool is_norm = op.kind == OperationKind::attention_norm || op.kind == OperationKind::mlp_norm ||
                          op.kind == OperationKind::head_norm;
     ops_.push_back(std::move(op));
     if (!is_norm) return;
     Operation sums{.kind = OperationKind::exchange_norm};
     const double numbers = model_.norm == Norm::layer ? 2 : 1;
-    const GridAxis axis = axis_of_columns(linear(model_.hidden, model_.hidden, false), GridMatrix::x);
+    const GridAxis axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::qkv), GridMatrix::x);
     sums.forward_exchange = {Comm::all_reduce, group_of(axis), numbers * sizeof(float) * tokens_of(alone_, one_)};
     sums.backward_exchange = {Comm::all_reduce, group_of(axis), 2 * sizeof(float) * tokens_of(alone_, one_)};
     ops_.push_back(sums);
@@ -141,8 +109,8 @@ class GridOperations {
   }
 
   // `one`: the product as one rank's, whose inputs are kept.
-  void put_product(const Operation& one, std::int64_t inputs, std::int64_t outputs, bool swapped) {
-    const GridLinear whole = linear(inputs, outputs, swapped);
+  void put_product(const Operation& one) {
+    const GridLinear whole = grid_linear(model_, layout_, one.kind);
     const std::size_t first = ops_.size();
     for (const bool backward : {false, true}) {
       const std::vector<GridStep> steps = backward ? backward_steps(whole) : forward_steps(whole);
@@ -158,13 +126,12 @@ class GridOperations {
   Operation operation(OperationKind kind, const GridLinear& whole, const std::vector<GridStep>& steps,
                       std::size_t i) const {
     const GridStep& step = steps[i];
-    Operation op{.kind = step.is_exchange ? OperationKind::exchange_grid : kind};
+    Operation op{.kind = kind};
     op.turn = static_cast<std::uint16_t>(i);
-    if (step.is_exchange) {
+    if (step.is_exchange()) {
       const bool forward = step.product == GridProduct::forward;
       op.of_weight_gradient = step.product == GridProduct::weight_gradient;
-      (forward ? op.forward_exchange : op.backward_exchange) = {comm_of(step.comm), group_of(step.axis),
-                                                                payload(whole, step)};
+      (forward ? op.forward_exchange : op.backward_exchange) = {step.comm, group_of(step.axis), payload(whole, step)};
       const GridStep* const product = layout_.overlap_tp ? product_beside(steps, i) : nullptr;
       if (product != nullptr) {
         (forward ? op.beside : product->product == step.product ? op.beside_backward : op.beside_weight) = true;
@@ -186,11 +153,11 @@ class GridOperations {
 
   // Payload of a panel, or of the block for an all-reduce. Gradients of weights have a dtype of their own.
   double payload(const GridLinear& whole, const GridStep& step) const {
-    const bool is_sum = step.comm != GridComm::broadcast && step.comm != GridComm::all_gather;
+    const bool is_sum = step.comm != Comm::broadcast && step.comm != Comm::all_gather;
     const double size =
         is_sum && step.matrix == GridMatrix::w ? static_cast<double>(core::size_of(layout_.gradient)) : element();
     const GridBlock block =
-        step.comm == GridComm::all_reduce ? block_of(whole, step.matrix, 0) : panel_of(whole, step.matrix);
+        step.comm == Comm::all_reduce ? block_of(whole, step.matrix, 0) : panel_of(whole, step.matrix);
     return size * static_cast<double>(block.elems());
   }
 
@@ -198,10 +165,10 @@ class GridOperations {
   // product, and for a result while further ones are computed.
   static const GridStep* product_beside(const std::vector<GridStep>& steps, std::size_t i) {
     const auto next = std::find_if(steps.begin() + static_cast<std::ptrdiff_t>(i), steps.end(),
-                                   [](const GridStep& step) { return !step.is_exchange; });
+                                   [](const GridStep& step) { return !step.is_exchange(); });
     if (next == steps.end()) return nullptr;
     const GridStep& step = steps[i];
-    const bool fetches = step.comm == GridComm::broadcast || step.comm == GridComm::all_gather;
+    const bool fetches = step.comm == Comm::broadcast || step.comm == Comm::all_gather;
     const bool is_for_it = fetches && step.number == next->number && step.product == next->product;
     return is_for_it ? nullptr : &*next;
   }
@@ -221,6 +188,29 @@ std::string must_be_multiple(const char* what, std::int64_t value, std::int64_t 
 }
 
 }  // namespace
+
+GridLinear grid_linear(const Model& model, const Layout& layout, OperationKind product) {
+  GridLinear linear{layout.grid, layout.microbatch_size * model.sequence, model.hidden, model.hidden};
+  switch (product) {
+    case OperationKind::qkv:
+      linear.outputs = (model.heads + 2 * model.kv_heads) * model.head_size;
+      break;
+    case OperationKind::up:
+      linear.outputs = model.ffn_hidden * (model.gated ? 2 : 1);
+      break;
+    case OperationKind::projection:
+      linear.inputs = model.heads * model.head_size;
+      linear.swapped = true;
+      break;
+    case OperationKind::down:
+      linear.inputs = model.ffn_hidden;
+      linear.swapped = true;
+      break;
+    default:
+      linear.outputs = padded_words(model, layout);
+  }
+  return linear;
+}
 
 std::vector<Operation> grid_layer_operations(const Model& model, const Layout& layout) {
   return GridOperations(model, layout).layer();

@@ -5,6 +5,8 @@
 namespace lockstep::workload {
 namespace {
 
+using schedules::Comm;
+
 constexpr const char* kAllowed = "QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most Q; Q from 2 to 8";
 constexpr std::int32_t kMostSide = 8;
 
@@ -20,14 +22,8 @@ bool is_three(const Grid& grid) {
   return grid.form == GridForm::three;
 }
 
-GridStep exchange(GridComm comm, GridAxis axis, GridMatrix matrix, GridProduct product, std::int32_t number = 0) {
-  return {.is_exchange = true,
-          .comm = comm,
-          .axis = axis,
-          .root = number,
-          .matrix = matrix,
-          .product = product,
-          .number = number};
+GridStep exchange(Comm comm, GridAxis axis, GridMatrix matrix, GridProduct product, std::int32_t number = 0) {
+  return {.comm = comm, .axis = axis, .root = number, .matrix = matrix, .product = product, .number = number};
 }
 
 // SUMMA: `side` products, each of panels that their owners broadcast. In the forward a product adds to y; in the
@@ -39,10 +35,10 @@ void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct produ
   }
   const auto fetch = [&](std::int32_t t) {
     if (product != GridProduct::input_gradient) {
-      steps.push_back(exchange(GridComm::broadcast, GridAxis::along_row, GridMatrix::x, product, t));
+      steps.push_back(exchange(Comm::broadcast, GridAxis::along_row, GridMatrix::x, product, t));
     }
     if (product != GridProduct::weight_gradient) {
-      steps.push_back(exchange(GridComm::broadcast, GridAxis::along_column, GridMatrix::w, product, t));
+      steps.push_back(exchange(Comm::broadcast, GridAxis::along_column, GridMatrix::w, product, t));
     }
   };
   fetch(0);
@@ -50,9 +46,9 @@ void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct produ
     if (t + 1 < grid.side) fetch(t + 1);
     steps.push_back({.product = product, .number = t});
     if (product == GridProduct::input_gradient) {
-      steps.push_back(exchange(GridComm::reduce, GridAxis::along_row, GridMatrix::x, product, t));
+      steps.push_back(exchange(Comm::reduce, GridAxis::along_row, GridMatrix::x, product, t));
     } else if (product == GridProduct::weight_gradient) {
-      steps.push_back(exchange(GridComm::reduce, GridAxis::along_column, GridMatrix::w, product, t));
+      steps.push_back(exchange(Comm::reduce, GridAxis::along_column, GridMatrix::w, product, t));
     }
   }
 }
@@ -167,10 +163,10 @@ std::vector<GridStep> forward_steps(const GridLinear& linear) {
     add_summa(steps, linear.grid, kProduct);
     return steps;
   }
-  steps.push_back(exchange(GridComm::all_gather, axis_of_outputs(linear), GridMatrix::x, kProduct));
-  steps.push_back(exchange(GridComm::all_gather, GridAxis::along_column, GridMatrix::w, kProduct));
+  steps.push_back(exchange(Comm::all_gather, axis_of_outputs(linear), GridMatrix::x, kProduct));
+  steps.push_back(exchange(Comm::all_gather, GridAxis::along_column, GridMatrix::w, kProduct));
   steps.push_back({.product = kProduct});
-  steps.push_back(exchange(GridComm::reduce_scatter, axis_of_inputs(linear), GridMatrix::y, kProduct));
+  steps.push_back(exchange(Comm::reduce_scatter, axis_of_inputs(linear), GridMatrix::y, kProduct));
   return steps;
 }
 
@@ -180,53 +176,21 @@ std::vector<GridStep> backward_steps(const GridLinear& linear) {
     add_summa(steps, linear.grid, GridProduct::input_gradient);
     add_summa(steps, linear.grid, GridProduct::weight_gradient);
     if (linear.grid.depth > 1) {
-      steps.push_back(
-          exchange(GridComm::all_reduce, GridAxis::along_depth, GridMatrix::w, GridProduct::weight_gradient));
+      steps.push_back(exchange(Comm::all_reduce, GridAxis::along_depth, GridMatrix::w, GridProduct::weight_gradient));
     }
     return steps;
   }
   // The gathered gradient of y serves both products.
   constexpr GridProduct kInput = GridProduct::input_gradient;
   constexpr GridProduct kWeight = GridProduct::weight_gradient;
-  steps.push_back(exchange(GridComm::all_gather, axis_of_inputs(linear), GridMatrix::y, kInput));
-  steps.push_back(exchange(GridComm::all_gather, GridAxis::along_column, GridMatrix::w, kInput));
-  steps.push_back(exchange(GridComm::all_gather, axis_of_outputs(linear), GridMatrix::x, kWeight));
+  steps.push_back(exchange(Comm::all_gather, axis_of_inputs(linear), GridMatrix::y, kInput));
+  steps.push_back(exchange(Comm::all_gather, GridAxis::along_column, GridMatrix::w, kInput));
+  steps.push_back(exchange(Comm::all_gather, axis_of_outputs(linear), GridMatrix::x, kWeight));
   steps.push_back({.product = kInput});
-  steps.push_back(exchange(GridComm::reduce_scatter, axis_of_outputs(linear), GridMatrix::x, kInput));
+  steps.push_back(exchange(Comm::reduce_scatter, axis_of_outputs(linear), GridMatrix::x, kInput));
   steps.push_back({.product = kWeight});
-  steps.push_back(exchange(GridComm::reduce_scatter, GridAxis::along_column, GridMatrix::w, kWeight));
+  steps.push_back(exchange(Comm::reduce_scatter, GridAxis::along_column, GridMatrix::w, kWeight));
   return steps;
-}
-
-namespace {
-
-struct Elems {
-  double x, w, y;
-};
-Elems elems_of(const GridLinear& linear) {
-  const auto times = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a) * static_cast<double>(b); };
-  return {times(linear.rows, linear.inputs), times(linear.inputs, linear.outputs), times(linear.rows, linear.outputs)};
-}
-
-}  // namespace
-
-double formula_forward_bytes(const GridLinear& linear, std::int64_t size) {
-  const auto [x, w, y] = elems_of(linear);
-  const double q = linear.grid.side;
-  const double bytes = static_cast<double>(size);
-  if (is_three(linear.grid)) return (q - 1) / (q * q * q) * (x + w + y) * bytes;
-  return (q - 1) / (q * q) * (x / linear.grid.depth + w) * bytes;
-}
-
-double formula_backward_bytes(const GridLinear& linear, std::int64_t size) {
-  constexpr double kGradient = 4;  // bytes
-  const auto [x, w, y] = elems_of(linear);
-  const double q = linear.grid.side;
-  const double d = linear.grid.depth;
-  const double bytes = static_cast<double>(size);
-  if (is_three(linear.grid)) return (q - 1) / (q * q * q) * ((2 * x + w + y) * bytes + w * kGradient);
-  const double over_depth = 2 * (d - 1) / d * w / (q * q) * kGradient;
-  return (q - 1) / (q * q) * ((2 * x / d + w) * bytes + w * kGradient) + over_depth;
 }
 
 }  // namespace lockstep::workload

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "schedules/step/step.h"
+
 namespace lockstep::workload {
 
 enum class GridForm : std::uint8_t { two, two_half, three };
@@ -94,28 +96,24 @@ GridAxis axis_of_columns(const GridLinear& linear, GridMatrix matrix);
 
 // ---- a rank's steps
 
-enum class GridComm : std::uint8_t { broadcast, all_gather, reduce, reduce_scatter, all_reduce };
 enum class GridProduct : std::uint8_t { forward, input_gradient, weight_gradient };
 
 struct GridStep {
-  bool is_exchange = false;
-  // Collective of an exchange. broadcast, all_gather: from the block to a panel. reduce, reduce_scatter: from the sums
-  // of a product to the block of the gradient or output. all_reduce: of the block, in place.
-  GridComm comm = GridComm::broadcast;
+  // The collective of an exchange; none: a product. broadcast, all_gather: from the block to a panel. reduce,
+  // reduce_scatter: from the sums of a product to the block of the gradient or output. all_reduce: of the block, in
+  // place.
+  schedules::Comm comm = schedules::Comm::none;
   GridAxis axis = GridAxis::along_row;
   std::int32_t root = 0;              // the member that has, or gets, the block
   GridMatrix matrix = GridMatrix::x;  // for a reduction: that matrix's gradient is summed; in the forward, y itself
   GridProduct product = GridProduct::forward;
   std::int32_t number = 0;  // index of the panel among SUMMA's `side` products
+
+  bool is_exchange() const { return comm != schedules::Comm::none; }
 };
 // In a valid sequential order. If there are several panels, the next is fetched before the product of the previous one,
 // so that exchanges in this order may overlap with products in this order.
 std::vector<GridStep> forward_steps(const GridLinear& linear);
 std::vector<GridStep> backward_steps(const GridLinear& linear);
-
-// Bytes that a rank sends in these steps with algorithms of minimal traffic, mean over ranks: elements of `size` bytes,
-// gradients of weights in f32. By the formulas of the papers, not from the steps.
-double formula_forward_bytes(const GridLinear& linear, std::int64_t size);
-double formula_backward_bytes(const GridLinear& linear, std::int64_t size);
 
 }  // namespace lockstep::workload

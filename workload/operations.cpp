@@ -14,7 +14,7 @@ using schedules::Comm;
 using schedules::GroupKind;
 
 // Names as printed, in the order of OperationKind.
-constexpr std::array<std::string_view, 46> kNames{
+constexpr std::array<std::string_view, 45> kNames{
     "none",
     "word embedding",
     "leave tensor ranks",
@@ -54,7 +54,6 @@ constexpr std::array<std::string_view, 46> kNames{
     "residual",
     "part of an input",
     "sums of a norm",
-    "exchange of a grid",
     "norm",
     "enter tensor ranks",
     "logits",

@@ -134,7 +134,6 @@ enum class OperationKind : std::uint8_t {
   keep_input,  // with Layout::partition_activations (kept_input_operation())
   // ---- tensor ranks in a grid
   exchange_norm,  // sums over a row's columns
-  exchange_grid,  // blocks of a product (workload/grid_product.h)
   // ---- head
   head_norm,
   enter_head,
@@ -173,7 +172,8 @@ struct Operation {
   bool beside_backward = false;     // the backward's overlaps with the next operation of the backward
   bool beside_weight = false;       // likewise, but only if gradients of inputs and of weights are one list
   bool of_weight_gradient = false;  // operand or result of the backward's collective
-  // Number of a tile, from 1 on; for a grid's products, the index in the list. For operations of context-parallel
+  // Number of a tile, from 1 on; of a product on a grid of ranks, and of its exchanges, the index in the list of its
+  // steps (workload/grid_product.h). For operations of context-parallel
   // ranks: the turn of a core or a merge, ExchangePosition::number() of an exchange.
   std::uint16_t turn = 0;
   double kept_bytes = 0;  // from the forward to the input gradient
@@ -249,6 +249,8 @@ double kept_bytes(const std::vector<Operation>& operations);
 //               column, as vocabulary-parallel ranks sum theirs
 //   loss        three floats per token are exchanged among the ranks that have the other words
 
+// The product of queries, keys and values, of the projection, of the MLP's first or second matrix, or of the logits.
+GridLinear grid_linear(const Model& model, const Layout& layout, OperationKind product);
 std::vector<Operation> grid_layer_operations(const Model& model, const Layout& layout);
 std::vector<Operation> grid_embedding_operations(const Model& model, const Layout& layout);
 std::vector<Operation> grid_head_operations(const Model& model, const Layout& layout);

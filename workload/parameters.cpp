@@ -318,6 +318,21 @@ std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size
   return shared ? EmbeddingIndices(model).words : head + HeadIndices(model).words;
 }
 
+Parameter block_of(const Parameter& matrix, const GridBlock& block) {
+  const auto share_of = [](Parameter whole, Split split, std::size_t axis, std::int64_t first, std::int64_t length) {
+    whole.split = split;
+    whole.blocks.clear();
+    Parameter share = whole;
+    share.tile = {static_cast<std::int32_t>(whole.shape[axis] / length), static_cast<std::int32_t>(first / length)};
+    share.tile_of = std::make_shared<const Parameter>(std::move(whole));
+    share.shape[axis] = length;
+    share.split = Split::none;
+    return share;
+  };
+  return share_of(share_of(matrix, Split::rows, 0, block.first_row, block.rows), Split::columns, 1, block.first_column,
+                  block.columns);
+}
+
 std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout) {
   if (!layout.has_grid()) return elems_of_share(parameter, layout.tp);
   const std::int64_t parts = parameter.shape.size() == 1 ? layout.grid.side : weight_parts(layout.grid);

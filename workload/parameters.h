@@ -72,6 +72,9 @@ void for_each_run(
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                      std::int32_t expert_rank = 0);
 
+// A block of a matrix, as a parameter of its own with the matrix's initial values.
+Parameter block_of(const Parameter& matrix, const GridBlock& block);
+
 // Elements of a parameter on one tensor-parallel rank. In a grid (Layout::grid) the ranks with different parts of the
 // weights split a matrix, and the others have copies of these parts; norms and biases are split like columns.
 std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout);

@@ -56,10 +56,7 @@ const std::array kFlagsOfLayer{
     Flag{"--shared", "0", "width of the shared experts, which every token uses and whose work hides the dispatch",
          [](ExpertsFlags& f, const FlagValue& v) { f.shared = v.integer(0, 1 << 18); }},
     Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
-         [](ExpertsFlags& f, const FlagValue& v) {
-           if (v.text != "f32" && v.text != "bf16") throw v.refused("not a dtype of experts here", "f32 bf16");
-           f.dtype = core::parse_dtype(v.text);
-         }},
+         [](ExpertsFlags& f, const FlagValue& v) { f.dtype = step_bench::dtype_of(v); }},
 };
 
 const std::array kFlagsOfRun{

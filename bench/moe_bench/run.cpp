@@ -10,7 +10,6 @@
 
 #include "bench/step/layer_part.h"
 #include "bench/step/values.h"
-#include "core/device.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "parallel/layers/mixture.h"
@@ -66,8 +65,6 @@ LayerBlock block_of(const ExpertsFlags& flags, const Case& one, int ranks) {
   model.dropout = false;
   block.layout.dp = block.layout.ep = ranks;
   block.layout.compute = flags.dtype;
-  block.kinds = {Kind::router, Kind::permute, Kind::dispatch, Kind::shared_experts,
-                 Kind::up,     Kind::down,    Kind::combine,  Kind::unpermute};
   block.share_of = share_of;
   return block;
 }
@@ -123,7 +120,7 @@ class Mixture final : public step_bench::LayerPart {
         flags_(flags),
         case_(one),
         index_(site.index()) {
-    run_alone(site.where);
+    run_alone();
     all_loads_.resize(loads_.size() * static_cast<std::size_t>(one.ranks));
     site.rank.messages.all_gather(std::as_bytes(std::span<const std::int64_t>(loads_)),
                                   std::as_writable_bytes(std::span<std::int64_t>(all_loads_)));
@@ -159,25 +156,21 @@ class Mixture final : public step_bench::LayerPart {
   }
 
  private:
-  void run_alone(const kernels::Context& where) {
-    const auto device = core::make_cpu_device();
-    parallel::Memory memory(*device);
-    const parallel::Workspace workspace{memory, where};
+  void run_alone() {
     const LayerBlock block = block_of(flags_, case_, 1);
-    LayerRank alone(block, 0, inputs_of(flags_, index_), nullptr, workspace);
-    if (const std::vector<double> targets = case_.targets(); !targets.empty()) {
-      const std::vector<float> bias = fitted_bias(block, alone, targets, workspace);
-      alone.stage().set_router_bias(0, bias);
-      layer_.stage().set_router_bias(0, bias);
-    }
-    alone.begin(Mode::serial);
-    for (const Direction direction : step_bench::kDirections) {
-      for (const step_bench::Task& task : alone.pass(Mode::serial, direction).tasks()) task.run();
-    }
-    y_ = alone.y();
-    dx_ = alone.dx();
-    alone.end(Mode::serial);
-    loads_ = alone.stage().loads().front();
+    on_one_rank(block, inputs_of(flags_, index_), flags_.threads,
+                [&](LayerRank& alone, const parallel::Workspace& workspace) {
+                  if (const std::vector<double> targets = case_.targets(); !targets.empty()) {
+                    const std::vector<float> bias = fitted_bias(block, alone, targets, workspace);
+                    alone.stage().set_router_bias(0, bias);
+                    layer_.stage().set_router_bias(0, bias);
+                  }
+                  alone.run_alone();
+                  y_ = alone.y();
+                  dx_ = alone.dx();
+                  alone.end(Mode::serial);
+                  loads_ = alone.stage().loads().front();
+                });
   }
 
   std::int64_t capacity() const { return workload::capacity_of(block_.model, flags_.tokens); }

@@ -26,16 +26,10 @@ std::vector<ContextWay> ways_of(const FlagValue& value) {
   return ways;
 }
 
-core::DType dtype_of(const FlagValue& value) {
-  if (value.text == "f32") return core::DType::f32;
-  if (value.text == "bf16") return core::DType::bf16;
-  throw value.refused("not a dtype of attention here", "f32 bf16");
-}
-
 const std::array kFlagsOfLayers{
     Flag{"--way", "all of the mask",
          "how ranks share the attention of a sequence, a list: ring, zigzag, allgather, ulysses, lightseq (causal), "
-         "colossal (--causal 0)",
+         "colossal",
          [](ContextFlags& f, const FlagValue& v) { f.ways = ways_of(v); }},
     Flag{"--length", "1024", "tokens per sequence, a list",
          [](ContextFlags& f, const FlagValue& v) { f.lengths = program::integer_list(v, 1, 1 << 24); }},
@@ -45,7 +39,7 @@ const std::array kFlagsOfLayers{
     Flag{"--head-columns", "64", "columns per head",
          [](ContextFlags& f, const FlagValue& v) { f.head_columns = v.integer(1, 1024); }},
     Flag{"--dtype", "f32", "dtype of activations: f32 or bf16",
-         [](ContextFlags& f, const FlagValue& v) { f.dtype = dtype_of(v); }},
+         [](ContextFlags& f, const FlagValue& v) { f.dtype = step_bench::dtype_of(v); }},
     Flag{"--causal", "1", "1: a query sees the keys up to its own; 0: all keys",
          [](ContextFlags& f, const FlagValue& v) { f.causal = v.yes_or_no(); }},
 };
@@ -69,12 +63,19 @@ const std::array kFlagsOfRun{
          [](ContextFlags& f, const FlagValue& v) { f.fit_gb = v.number(0.001, 1e6); }},
 };
 
-// Ways that the user names are refused if they do not fit the mask; of all ways, those that fit are taken.
-std::vector<ContextWay> all_ways(bool causal) {
+// The mask of colossal is written by the host.
+bool mask_is_absent(const ContextFlags& flags) {
+  return flags.causal && flags.place.device.cuda;
+}
+
+// Ways that the user names are refused if they do not fit the mask or the device; of all ways, those that fit are
+// taken.
+std::vector<ContextWay> all_ways(const ContextFlags& flags) {
   std::vector<ContextWay> ways;
   for (std::size_t way = 0; way < workload::kContextWays.size(); ++way) {
     const auto one = static_cast<ContextWay>(way);
-    if (one == (causal ? ContextWay::colossal : ContextWay::lightseq)) continue;
+    if (one == ContextWay::lightseq && !flags.causal) continue;
+    if (one == ContextWay::colossal && mask_is_absent(flags)) continue;
     ways.push_back(one);
   }
   return ways;
@@ -104,8 +105,9 @@ std::vector<parallel::ContextLayer> layers_of(const ContextFlags& flags) {
 
 void check_layers(const ContextFlags& flags) {
   for (const parallel::ContextLayer& layer : layers_of(flags)) {
-    if (layer.shape.way == ContextWay::colossal && layer.shape.causal) {
-      throw core::usage_error("--way colossal, which has no mask, with --causal 1; allowed: --causal 0");
+    if (layer.shape.way == ContextWay::colossal && mask_is_absent(flags)) {
+      throw core::usage_error(
+          "--way colossal with --device cuda, whose mask the host writes; allowed: --device cpu, or --causal 0");
     }
     if (const std::string reason = why_invalid(layer); !reason.empty()) {
       throw core::usage_error(fmt::format("--way {} --cp {} --length {}: {}", name_of(layer.shape.way),
@@ -144,8 +146,8 @@ ContextFlags parse_context_flags(int argc, const char* const* argv) {
   read_all(line, kFlagsOfRun, flags);
   read_all(line, common, flags);
   flags.all_ranks = !line.value("--cp");
-  if (flags.ways.empty()) flags.ways = all_ways(flags.causal);
   read_part_place(line, flags);
+  if (flags.ways.empty()) flags.ways = all_ways(flags);
   return flags;
 }
 

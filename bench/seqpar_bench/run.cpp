@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,9 +13,6 @@
 #include "bench/step/layer_part.h"
 #include "bench/step/values.h"
 #include "core/dtype.h"
-#include "kernels/attention/attention.h"
-#include "kernels/base/context.h"
-#include "kernels/base/thread_pool.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
 #include "simulator/machine/machine.h"
@@ -29,11 +25,9 @@ namespace {
 
 using parallel::ContextLayer;
 using step_bench::PartSite;
-using step_bench::TaskKind;
 
 // The core of attention: from fused queries, keys and values to the projection's input.
 step_bench::LayerBlock block_of(const ContextLayer& layer) {
-  using Kind = workload::OperationKind;
   step_bench::LayerBlock block;
   workload::Model& model = block.model;
   model.layers = 1;
@@ -49,15 +43,7 @@ step_bench::LayerBlock block_of(const ContextLayer& layer) {
   block.layout.compute = layer.dtype;
   block.layout.microbatch_size = layer.batch;
   block.block = trainer::GptStage::Block::core;
-  block.kinds = {Kind::split_heads,   Kind::exchange_context, Kind::core,
-                 Kind::merge_context, Kind::scores,           Kind::values};
   block.causal = layer.shape.causal;
-  block.share_of = [](Kind kind, bool is_exchange) {
-    const bool is_core = kind == Kind::core || kind == Kind::scores || kind == Kind::values;
-    return static_cast<std::size_t>(is_exchange ? TaskKind::exchange
-                                    : is_core   ? TaskKind::product
-                                                : TaskKind::other_kernel);
-  };
   return block;
 }
 
@@ -102,22 +88,12 @@ double simulated_us(const ContextLayer& layer, Direction direction, const std::v
 
 using Values = std::vector<float>;
 
-Values drawn(std::int64_t count, std::uint64_t seed, core::DType dtype) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal(0, 1);
-  Values values(static_cast<std::size_t>(count));
+Values drawn(const char* name, std::int64_t count, core::DType dtype) {
+  Values values = step_bench::random_rows(name, count);
   for (float& value : values) {
-    value = normal(random);
     if (dtype != core::DType::f32) value = core::to_float(core::to_bfloat16(value));
   }
   return values;
-}
-
-kernels::In in(const Values& values, std::int64_t first, std::int64_t elems) {
-  return {values.data() + first, core::DType::f32, elems};
-}
-kernels::Out out(Values& values, std::int64_t first, std::int64_t elems) {
-  return {values.data() + first, core::DType::f32, elems};
 }
 
 // Rows of the rank's tokens, in their order.
@@ -219,44 +195,17 @@ std::array<double, 2> simulated_exposed_us(const ContextLayer& layer, const step
 
 Whole reference_of(const ContextLayer& layer, int threads) {
   const std::int64_t rows = layer.batch * layer.length;
-  Whole whole{.qkv = drawn(rows * layer.fused_columns(), step_bench::kLayerSeed, layer.dtype),
-              .d_o = drawn(rows * layer.query_columns(), step_bench::kLayerSeed + 1, layer.dtype),
-              .o = Values(static_cast<std::size_t>(rows * layer.query_columns())),
-              .d_qkv = Values(static_cast<std::size_t>(rows * layer.fused_columns()))};
-  Values lse(static_cast<std::size_t>(rows * layer.heads));
-  kernels::ThreadPool pool(threads);
-  const kernels::Context where(pool);
-  const kernels::AttentionShape shape{.batch = layer.batch,
-                                      .heads = layer.heads,
-                                      .queries = layer.length,
-                                      .keys = layer.length,
-                                      .head_columns = layer.head_columns,
-                                      .causal = layer.shape.causal,
-                                      .qkv_stride = layer.fused_columns(),
-                                      .kv_heads = layer.kv_heads};
-  const std::int64_t row = layer.query_columns();
-  const std::int64_t extent = shape.extent();
-  const std::int64_t key_extent = shape.key_extent();
-  const std::int64_t keys = row + layer.key_columns();  // start of the values
-  const auto elems_of = [](const Values& values) { return static_cast<std::int64_t>(values.size()); };
-  kernels::run(kernels::AttentionForward{.shape = shape,
-                                         .q = in(whole.qkv, 0, extent),
-                                         .k = in(whole.qkv, row, key_extent),
-                                         .v = in(whole.qkv, keys, key_extent),
-                                         .o = out(whole.o, 0, elems_of(whole.o)),
-                                         .lse = out(lse, 0, elems_of(lse))},
-               where);
-  kernels::run(kernels::AttentionBackward{.shape = shape,
-                                          .q = in(whole.qkv, 0, extent),
-                                          .k = in(whole.qkv, row, key_extent),
-                                          .v = in(whole.qkv, keys, key_extent),
-                                          .o = in(whole.o, 0, elems_of(whole.o)),
-                                          .lse = in(lse, 0, elems_of(lse)),
-                                          .d_o = in(whole.d_o, 0, elems_of(whole.d_o)),
-                                          .dq = out(whole.d_qkv, 0, extent),
-                                          .dk = out(whole.d_qkv, row, key_extent),
-                                          .dv = out(whole.d_qkv, keys, key_extent)},
-               where);
+  Whole whole{.qkv = drawn("qkv", rows * layer.fused_columns(), layer.dtype),
+              .d_o = drawn("d_o", rows * layer.query_columns(), layer.dtype)};
+  ContextLayer alone = layer;
+  alone.shape.ranks = 1;
+  alone.dtype = core::DType::f32;
+  step_bench::on_one_rank(block_of(alone), {whole.qkv, whole.d_o}, threads,
+                          [&](step_bench::LayerRank& rank, const parallel::Workspace& /*workspace*/) {
+                            rank.run_alone();
+                            whole.o = rank.y();
+                            whole.d_qkv = rank.dx();
+                          });
   return whole;
 }
 

@@ -46,8 +46,8 @@ using step_bench::Mode;
 
 // The results of a whole layer on one rank, in f32: [batch, length, ...] each.
 struct Whole {
-  std::vector<float> qkv, d_o;  // random, and rounded to the dtype
-  std::vector<float> o, d_qkv;  // computed from them
+  std::vector<float> qkv = {}, d_o = {};  // random, and rounded to the dtype
+  std::vector<float> o = {}, d_qkv = {};  // computed from them
 };
 Whole reference_of(const parallel::ContextLayer& layer, int threads);
 

@@ -38,6 +38,12 @@ std::vector<program::FlagOf<PartFlags>> part_flags(const char* rounds, const cha
   };
 }
 
+core::DType dtype_of(const FlagValue& value) {
+  if (value.text == "f32") return core::DType::f32;
+  if (value.text == "bf16") return core::DType::bf16;
+  throw value.refused("not a dtype of layers here", "f32 bf16");
+}
+
 void read_part_place(const program::CommandLine& line, PartFlags& flags) {
   flags.place = program::read_place(line);
   if (flags.link && (flags.place.mpi || flags.place.device.cuda)) {

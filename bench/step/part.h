@@ -44,6 +44,8 @@ struct PartFlags : program::Invocation {
 
 // --link, --threads, --rounds, --warmup, --timeout and --json, with these numbers of rounds as defaults.
 std::vector<program::FlagOf<PartFlags>> part_flags(const char* rounds, const char* warmup_rounds);
+// A value of --dtype: f32 or bf16.
+core::DType dtype_of(const program::FlagValue& value);
 // Reads --device and --transport. Throws a usage Error if they conflict with the other flags, or a device is not here.
 void read_part_place(const program::CommandLine& line, PartFlags& flags);
 // For parts of at most `ranks` ranks.

@@ -10,25 +10,6 @@
 #include "core/wait.h"
 
 namespace lockstep::step_bench {
-namespace {
-
-using schedules::Comm;
-
-collectives::Operation operation_of(Comm comm, const kernels::InOut& from, const kernels::Out& to) {
-  if (comm == Comm::all_reduce) {
-    return {.kind = collectives::Kind::all_reduce, .count = from.elems, .dtype = from.dtype, .in_place = true};
-  }
-  if (comm == Comm::all_gather)
-    return {.kind = collectives::Kind::all_gather, .count = from.elems, .dtype = from.dtype};
-  LOCKSTEP_CHECK(comm == Comm::reduce_scatter, "a collective of tensor-parallel ranks");
-  return {.kind = collectives::Kind::reduce_scatter, .count = to.elems, .dtype = from.dtype};
-}
-
-}  // namespace
-
-std::function<void()> Exchanger::make(Comm comm, const kernels::InOut& from, const kernels::Out& to) {
-  return make(operation_of(comm, from, to), from.data, to.data);
-}
 
 std::function<void()> Exchanger::make(const collectives::Operation& operation, const void* input, void* output) {
   collectives::Collective& collective = prepared(operation);

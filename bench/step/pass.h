@@ -22,8 +22,6 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/wait.h"
-#include "kernels/base/view.h"
-#include "schedules/step/step.h"
 
 namespace lockstep::step_bench {
 
@@ -45,9 +43,6 @@ class Exchanger {
   Exchanger(const backends::MeshRank& rank, std::size_t channel, std::string algorithm)
       : rank_(rank), channel_(channel), algorithm_(std::move(algorithm)) {}
 
-  // All-gather: each rank's `from` into `to`. Reduce-scatter: a part of the sum of all ranks' `from` into each `to`.
-  // All-reduce: in place, `from` and `to` are the same.
-  std::function<void()> make(schedules::Comm comm, const kernels::InOut& from, const kernels::Out& to);
   // Takes an operation as given; a root is an index of members.
   std::function<void()> make(const collectives::Operation& operation, const void* input, void* output);
   // Prepares the operation on its first run. nullptr: this rank has nothing to send, or nothing to receive.

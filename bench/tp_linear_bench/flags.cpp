@@ -7,10 +7,6 @@
 #include <functional>
 #include <utility>
 
-#include "bench/tp_linear_bench/block.h"
-#include "bench/tp_linear_bench/grid_layer.h"
-#include "collectives/backends/backend.h"
-#include "collectives/collective.h"
 #include "core/device.h"
 #include "core/error.h"
 #include "core/options.h"
@@ -25,16 +21,16 @@ constexpr int kLeastRanks = 2;
 constexpr int kMostRanks = 64;
 
 constexpr std::array kBlocks{
-    std::pair{"column", BlockKind::column},
-    std::pair{"row", BlockKind::row},
-    std::pair{"mlp", BlockKind::mlp},
-    std::pair{"attention", BlockKind::attention},
-    std::pair{"embedding", BlockKind::embedding},
-    std::pair{"cross-entropy", BlockKind::cross_entropy},
+    std::pair{"column", Block::up},
+    std::pair{"row", Block::down},
+    std::pair{"mlp", Block::mlp},
+    std::pair{"attention", Block::attention},
+    std::pair{"embedding", Block::embedding},
+    std::pair{"cross-entropy", Block::loss},
 };
 
-std::vector<BlockKind> blocks_of(const FlagValue& value) {
-  std::vector<BlockKind> blocks;
+std::vector<Block> blocks_of(const FlagValue& value) {
+  std::vector<Block> blocks;
   for (const FlagValue& part : value.list()) {
     if (part.text == "all") {
       for (const auto& one : kBlocks) blocks.push_back(one.second);
@@ -48,12 +44,6 @@ std::vector<BlockKind> blocks_of(const FlagValue& value) {
     blocks.push_back(found->second);
   }
   return blocks;
-}
-
-core::DType dtype_of(const FlagValue& value) {
-  if (value.text == "f32") return core::DType::f32;
-  if (value.text == "bf16") return core::DType::bf16;
-  throw value.refused("not a dtype of layers here", "f32 bf16");
 }
 
 const std::array kFlagsOfLayers{
@@ -70,7 +60,7 @@ const std::array kFlagsOfLayers{
     Flag{"--vocabulary", "8191", "vocabulary size; padded where the ranks do not divide it",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.vocabulary = v.integer(1, 1 << 24); }},
     Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
-         [](TpLinearFlags& f, const FlagValue& v) { f.shape.dtype = dtype_of(v); }},
+         [](TpLinearFlags& f, const FlagValue& v) { f.shape.dtype = step_bench::dtype_of(v); }},
 };
 
 std::vector<workload::Grid> grids_of(const FlagValue& value) {
@@ -102,8 +92,8 @@ const std::array kFlagsOfRun{
          [](TpLinearFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
 };
 
-bool has_grids(BlockKind kind) {
-  return kind == BlockKind::column || kind == BlockKind::row || kind == BlockKind::mlp;
+bool has_grids(Block kind) {
+  return kind == Block::up || kind == Block::down || kind == Block::mlp;
 }
 
 // Lists the numbers up to `most` that would do: "1 2 3 6".
@@ -113,12 +103,6 @@ std::string numbers_that(std::int64_t most, const std::function<bool(std::int64_
     if (would_do(n)) text += (text.empty() ? "" : " ") + std::to_string(n);
   }
   return text.empty() ? "none" : text;
-}
-
-void check_divides(std::int64_t whole, const std::string& what, int ranks) {
-  if (whole % ranks == 0) return;
-  throw core::usage_error(fmt::format("--tp {}: does not divide {}; allowed: {}", ranks, what,
-                                      numbers_that(64, [&](std::int64_t n) { return n > 1 && whole % n == 0; })));
 }
 
 void check_tiles(const Case& one, const Shape& shape) {
@@ -154,59 +138,22 @@ void check_case(const Case& one, const Shape& shape) {
                     "--transport mpi, start that many ranks with mpirun",
                     one.ranks, kLeastRanks, kMostRanks));
   }
-  if (one.sequence_parallel) {
-    check_divides(shape.rows(),
-                  fmt::format("{} rows (--batch {} x --length {}), as sequence parallelism needs", shape.rows(),
-                              shape.batch, shape.length),
-                  one.ranks);
-  }
-  if (one.block == BlockKind::attention) {
-    check_divides(shape.heads, fmt::format("--heads {}", shape.heads), one.ranks);
-  } else if (one.block == BlockKind::column || one.block == BlockKind::row || one.block == BlockKind::mlp) {
-    check_divides(shape.inner(), fmt::format("4 x --hidden {}", shape.hidden), one.ranks);
+  const step_bench::LayerBlock block = block_of(layer_of(one, shape, 1, 0));
+  if (const std::string reason = why_invalid(block.model, block.layout); !reason.empty()) {
+    throw core::usage_error(fmt::format("--block {} --tp {}: {}", name_of(one.block), one.ranks, reason));
   }
   check_tiles(one, shape);
-}
-
-// Refuses algorithms that the collectives do not have, before anything is timed.
-void check_algorithm(const Case& one, const std::string& algorithm) {
-  using collectives::Kind;
-  if (algorithm == "auto") return;
-  if (one.grid) {
-    // The flag names an algorithm of collectives without a root; the others use "auto".
-    const auto check = [&](Kind kind, int members) {
-      backends::plan_for({.kind = kind, .count = 1}, members, algorithm);
-    };
-    if (one.grid->form == workload::GridForm::three) {
-      for (const Kind kind : {Kind::all_gather, Kind::reduce_scatter}) check(kind, one.grid->side);
-    } else if (one.grid->depth > 1) {
-      check(Kind::all_reduce, one.grid->depth);
-    }
-    return;
-  }
-  std::vector<Kind> kinds{Kind::all_reduce};
-  if (one.sequence_parallel) kinds = {Kind::all_gather, Kind::reduce_scatter};
-  if (one.block == BlockKind::cross_entropy) kinds = {Kind::all_gather};
-  for (const Kind kind : kinds) backends::plan_for({.kind = kind, .count = 1}, one.ranks, algorithm);
-}
-
-// Bytes on all ranks, with every number of tiles.
-std::int64_t held_bytes(const Case& one, const Shape& shape) {
-  if (one.grid) return grid_needed_bytes(one.block, shape, *one.grid);
-  std::int64_t held = 0;
-  for (const int tiles : one.tiles) {
-    held += one.ranks * needed_bytes(one.block, shape, {one.ranks, 0, one.sequence_parallel, tiles});
-  }
-  return held;
 }
 
 // Counts the tensors of all ranks with every number of tiles, those of one rank that has all of the layer, and the same
 // again for host copies that are compared.
 void check_memory(const Case& one, const Shape& shape) {
-  const std::int64_t needed = needed_bytes(one.block, shape, {}) + held_bytes(one, shape);
+  const auto parts = static_cast<std::int64_t>(one.tiles.size()) * one.ranks;
+  const std::int64_t needed =
+      needed_bytes({.kind = one.block, .shape = shape}) + parts * needed_bytes(layer_of(one, shape, 1, 0));
   const auto available = static_cast<std::int64_t>(core::available_host_bytes());
   if (needed <= available) return;
-  const bool has_words = one.block == BlockKind::embedding || one.block == BlockKind::cross_entropy;
+  const bool has_words = one.block == Block::embedding || one.block == Block::loss;
   throw core::usage_error(
       fmt::format("--block {} on {} ranks needs about {}, and there are {}; what helps: a smaller {}, or fewer --tiles",
                   name_of(one.block), one.ranks, core::format_size(needed), core::format_size(available),
@@ -224,7 +171,7 @@ void check_cases(const TpLinearFlags& flags) {
   }
   for (const Case& one : cases_of(flags)) {
     check_case(one, shape);
-    check_algorithm(one, flags.algorithm);
+    check_algorithm(block_of(layer_of(one, shape, 1, 0)), flags.algorithm);
     if (flags.mpi == nullptr && !flags.place.device.cuda) check_memory(one, shape);
   }
 }
@@ -235,7 +182,7 @@ int most_ranks(const TpLinearFlags& flags) {
   return most;
 }
 
-std::string name_of(BlockKind kind) {
+std::string name_of(Block kind) {
   const auto* const found =
       std::find_if(kBlocks.begin(), kBlocks.end(), [&](const auto& one) { return one.second == kind; });
   return found->first;
@@ -281,9 +228,9 @@ std::vector<Case> cases_of(const TpLinearFlags& flags) {
     if (std::find(tiles.begin(), tiles.end(), t) == tiles.end()) tiles.push_back(t);
   }
   std::vector<Case> cases;
-  for (const BlockKind block : flags.blocks) {
+  for (const Block block : flags.blocks) {
     for (const int ranks : flags.ranks) {
-      if (block == BlockKind::cross_entropy) {
+      if (block == Block::loss) {
         cases.push_back({block, ranks, false, {1}});
         continue;
       }

@@ -1,7 +1,6 @@
 // tp_linear_bench: its flags and its rows, which are timed and checked against one rank alone.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -10,10 +9,8 @@
 #include <vector>
 
 #include "bench/step/part.h"
-#include "bench/tp_linear_bench/block.h"
+#include "bench/tp_linear_bench/layer.h"
 #include "collectives/transports/paced_link.h"
-#include "core/record.h"
-#include "core/statistics.h"
 #include "workload/grid_product.h"
 
 namespace lockstep::tp_linear {
@@ -21,7 +18,7 @@ namespace lockstep::tp_linear {
 // The command line of tp_linear_bench.
 
 struct TpLinearFlags : step_bench::PartFlags {
-  std::vector<BlockKind> blocks;  // all, if none is given
+  std::vector<Block> blocks;  // all, if none is given
   std::vector<int> ranks{2};
   std::vector<workload::Grid> grids;  // if any are given, only they are timed: `ranks` is empty
   std::vector<int> sequence_parallel{0, 1};
@@ -30,20 +27,21 @@ struct TpLinearFlags : step_bench::PartFlags {
   std::string algorithm = "ring";
 };
 
-std::string name_of(BlockKind kind);  // "cross-entropy"
+std::string name_of(Block kind);  // "cross-entropy"
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv);
 
 // One layer on `ranks` ranks; its numbers of tiles are timed together, one after the other in each round.
 struct Case {
-  BlockKind block = BlockKind::column;
+  Block block = Block::up;
   int ranks = 2;
   bool sequence_parallel = false;
   std::vector<int> tiles;                   // the first is 1
   std::optional<workload::Grid> grid = {};  // grid of the ranks, if there is one
 };
 std::vector<Case> cases_of(const TpLinearFlags& flags);
+TpLayer layer_of(const Case& one, const Shape& shape, int tiles, int rank);
 int most_ranks(const TpLinearFlags& flags);  // over all cases
 
 // Throws a usage Error if a case is impossible. Memory is checked only if all ranks are on this host's CPU, not under
@@ -54,19 +52,16 @@ void check_cases(const TpLinearFlags& flags);
 
 using Reference = std::map<std::string, std::vector<float>>;  // whole tensors, by name
 
-// All results of the layer on one rank that has all of it.
-Reference reference_of(BlockKind kind, const Shape& shape, int threads);
-// The same for the layer that grids share: without biases.
-Reference grid_reference_of(BlockKind kind, const Shape& shape, int threads);
+// All results of a case's layer on one rank that has all of it. Those that grids share have no biases.
+Reference reference_of(const Case& one, const Shape& shape, int threads);
 
 // Largest allowed difference of results on `ranks` ranks from one rank's, relative to the largest element:
 // tolerance(f32, n) + tolerance(dtype, ranks + 2 r) with core::sum_tolerance, for n terms in the longest sum, which is
 // in another order, `ranks` terms that are summed in the dtype, and r roundings to it before, on either side.
-double allowed_difference(BlockKind kind, const Shape& shape, int ranks);
+double allowed_difference(Block kind, const Shape& shape, int ranks);
 
 // Number of elements of a share whose difference is larger, NaN included. Padding must be zero.
-std::int64_t wrong_elems(const Result& result, workload::TensorRank place, const std::vector<float>& found,
-                         const std::vector<float>& whole, double allowed);
+std::int64_t wrong_elems(const Result& result, const std::vector<float>& whole, double allowed);
 
 // Number of elements whose bits differ. Both have equal length.
 std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<float>& wanted);

@@ -1,4 +1,5 @@
-// Formulas of bytes, rows of tiles, comparisons, and passes of two threads; and every layer on a few ranks.
+// Formulas of bytes, comparisons, and passes of two threads; and every layer on a few ranks.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -12,76 +13,51 @@
 #include <gtest/gtest.h>
 
 #include "bench/step/part.h"
-#include "bench/tp_linear_bench/block.h"
 #include "bench/tp_linear_bench/tp_linear.h"
 #include "core/error.h"
 #include "core/wait.h"
-#include "parallel/parameters/store.h"
 
 namespace lockstep::tp_linear {
 namespace {
 
 using step_bench::Mode;
 using step_bench::PartResult;
+using step_bench::Pass;
 using step_bench::PassRunner;
+using step_bench::TaskKind;
 
 constexpr Shape kShape{.batch = 2, .length = 24, .hidden = 32, .heads = 8, .vocabulary = 61};
 
-std::int64_t a_rank(BlockKind kind, const Shape& shape, int ranks, bool sequence_parallel) {
-  return formula_bytes_of_all(kind, shape, {ranks, 0, sequence_parallel, 1}) / ranks;
+double a_rank(Block kind, const Shape& shape, int ranks, bool sequence_parallel) {
+  const TpLayer layer{.kind = kind, .shape = shape, .rank = {ranks, 0}, .sequence_parallel = sequence_parallel};
+  const std::array<double, 2> bytes = wire_bytes_of(block_of(layer));
+  return bytes[0] + bytes[1];
 }
 
 // A layer of a transformer: 8 b s h (t-1)/t elements (Narayanan et al. 2021, arXiv:2104.04473, section 3.2).
 TEST(Formulas, ALayerSendsAsPublished) {
   for (const int t : {2, 4, 8}) {
-    const std::int64_t published = 8 * kShape.batch * kShape.length * kShape.hidden * (t - 1) / t * 4;
-    EXPECT_EQ(a_rank(BlockKind::attention, kShape, t, false) + a_rank(BlockKind::mlp, kShape, t, false), published);
-    const std::int64_t again = 2 * kShape.batch * kShape.length * kShape.hidden * (t - 1) / t * 4;
-    EXPECT_EQ(a_rank(BlockKind::attention, kShape, t, true) + a_rank(BlockKind::mlp, kShape, t, true),
-              published + again);
-    EXPECT_EQ(a_rank(BlockKind::column, kShape, t, false) + a_rank(BlockKind::row, kShape, t, false),
-              a_rank(BlockKind::mlp, kShape, t, false));
-    EXPECT_EQ(a_rank(BlockKind::cross_entropy, kShape, t, false), 12 * kShape.batch * kShape.length * (t - 1));
-  }
-}
-
-TEST(Tiles, EveryRowHasOnePlaceAndATileSomeOfEachShare) {
-  for (const bool sequence_parallel : {false, true}) {
-    for (const int tiles : {1, 2, 4, 8}) {
-      const Tiles all{48, {3, 0, sequence_parallel, tiles}};
-      std::vector<int> seen(48);
-      const std::vector<std::int32_t> order = all.order();
-      for (const Tile& tile : all.all()) {
-        std::vector<int> of_share(3);
-        for (std::int64_t i = 0; i < tile.rows; ++i) {
-          const std::int32_t row = order[static_cast<std::size_t>(tile.first + i)];
-          ++seen[static_cast<std::size_t>(row)];
-          ++of_share[static_cast<std::size_t>(row / 16)];
-          if (!all.reorders()) {
-            EXPECT_EQ(row, tile.first + i);
-          }
-        }
-        if (all.reorders()) {
-          EXPECT_EQ(of_share, std::vector<int>(3, static_cast<int>(tile.rows / 3)));
-        }
-      }
-      EXPECT_EQ(seen, std::vector<int>(48, 1));
-    }
+    const auto published = static_cast<double>(8 * kShape.batch * kShape.length * kShape.hidden * (t - 1) / t * 4);
+    EXPECT_EQ(a_rank(Block::attention, kShape, t, false) + a_rank(Block::mlp, kShape, t, false), published);
+    const double again = published / 4;
+    EXPECT_EQ(a_rank(Block::attention, kShape, t, true) + a_rank(Block::mlp, kShape, t, true), published + again);
+    EXPECT_EQ(a_rank(Block::up, kShape, t, false) + a_rank(Block::down, kShape, t, false),
+              a_rank(Block::mlp, kShape, t, false));
+    EXPECT_EQ(a_rank(Block::loss, kShape, t, false), 12 * kShape.batch * kShape.length * (t - 1));
   }
 }
 
 TEST(Check, FindsWhatIsFarAndWhatIsNoNumber) {
-  const Result result{{.name = "y", .shape = {4}}};
+  const Runs y = runs_of({.name = "y", .shape = {4}}, {});
   const std::vector<float> whole{1, -8, 3, 0.5F};
-  EXPECT_EQ(wrong_elems(result, {}, whole, whole, 0), 0);
-  EXPECT_EQ(wrong_elems(result, {}, {1.07F, -8, 3.09F, 0.5F}, whole, 0.01), 1);  // 0.08 are allowed
-  const Result of_its_own{{.name = "y", .shape = {4}}, nullptr, true};
-  EXPECT_EQ(wrong_elems(of_its_own, {}, {1.07F, -8, 3.02F, 0.5F}, whole, 0.01), 1);
-  EXPECT_EQ(wrong_elems(result, {}, {1, -8, std::nanf(""), 0.5F}, whole, 1), 1);
+  EXPECT_EQ(wrong_elems({"y", whole, y}, whole, 0), 0);
+  EXPECT_EQ(wrong_elems({"y", {1.07F, -8, 3.09F, 0.5F}, y}, whole, 0.01), 1);  // 0.08 are allowed
+  EXPECT_EQ(wrong_elems({"y", {1.07F, -8, 3.02F, 0.5F}, y, true}, whole, 0.01), 1);
+  EXPECT_EQ(wrong_elems({"y", {1, -8, std::nanf(""), 0.5F}, y}, whole, 1), 1);
   // The second of two ranks has the last of three words, and one that is none.
-  const Result words{{.name = "table", .shape = {3, 1}, .split = workload::Split::rows}};
-  EXPECT_EQ(wrong_elems(words, {2, 1}, {3, 0}, {1, 2, 3}, 0), 0);
-  EXPECT_EQ(wrong_elems(words, {2, 1}, {3, 0.5F}, {1, 2, 3}, 0), 1) << "padding that is not zero";
+  const Runs words = runs_of({.name = "table", .shape = {3, 1}, .split = workload::Split::rows}, {2, 1});
+  EXPECT_EQ(wrong_elems({"table", {3, 0}, words}, {1, 2, 3}, 0), 0);
+  EXPECT_EQ(wrong_elems({"table", {3, 0.5F}, words}, {1, 2, 3}, 0), 1) << "padding that is not zero";
   EXPECT_EQ(unlike_elems({0.0F, 1}, {-0.0F, 1}), 1);
 }
 
@@ -148,8 +124,7 @@ TpLinearFlags small_flags(core::DType dtype) {
   flags.warmup_rounds = 1;
   flags.tiles = {2, 4};
   flags.ranks = {2, 4};
-  flags.blocks = {BlockKind::column,    BlockKind::row,       BlockKind::mlp,
-                  BlockKind::attention, BlockKind::embedding, BlockKind::cross_entropy};
+  flags.blocks = {Block::up, Block::down, Block::mlp, Block::attention, Block::embedding, Block::loss};
   return flags;
 }
 
@@ -160,7 +135,7 @@ TEST_P(EveryLayer, GivesWhatOneRankGivesAndSendsByFormula) {
   for (const Case& one : cases_of(flags)) {
     SCOPED_TRACE(name_of(one.block) + " tp " + std::to_string(one.ranks) + " sp " +
                  std::to_string(static_cast<int>(one.sequence_parallel)));
-    const Reference reference = reference_of(one.block, flags.shape, 1);
+    const Reference reference = reference_of(one, flags.shape, 1);
     const std::vector<PartResult> forms = run_case(flags, one, reference);
     ASSERT_EQ(forms.size(), one.tiles.size());
     for (std::size_t f = 0; f < forms.size(); ++f) {
@@ -184,8 +159,8 @@ TEST_P(EveryLayer, OnAGridGivesWhatOneRankGivesAndSendsByThePapersFormulas) {
   ASSERT_EQ(cases.size(), 3 * flags.grids.size());  // the column-parallel layer, the row-parallel one, and the pair
   for (const Case& one : cases) {
     SCOPED_TRACE(name_of(one.block) + " " + workload::text_of(*one.grid));
-    const Reference reference = grid_reference_of(one.block, flags.shape, 1);
-    ASSERT_EQ(reference.size(), one.block == BlockKind::mlp ? 4U : 3U);
+    const Reference reference = reference_of(one, flags.shape, 1);
+    ASSERT_EQ(reference.size(), one.block == Block::mlp ? 4U : 3U);
     for (const PartResult& form : run_case(flags, one, reference)) {
       EXPECT_EQ(form.wrong(), 0);
       EXPECT_EQ(form.unlike(), 0);
@@ -198,37 +173,13 @@ TEST_P(EveryLayer, OnAGridGivesWhatOneRankGivesAndSendsByThePapersFormulas) {
   }
 }
 
-// The layer that grids share, on one rank, is the one that the library's products make.
-TEST(GridReference, IsTheLayerWithoutABias) {
-  const Reference grid = grid_reference_of(BlockKind::column, kShape, 1);
-  const workload::Parameter x{.name = "x", .shape = {kShape.rows(), kShape.hidden}, .deviation = 1};
-  const workload::Parameter w{.name = "w",
-                              .shape = {kShape.inner(), kShape.hidden},
-                              .deviation = 1 / std::sqrt(static_cast<float>(kShape.hidden))};
-  const auto values = [](const workload::Parameter& whole) {
-    std::vector<float> all(static_cast<std::size_t>(whole.elems()));
-    parallel::fill_initial_values(whole, kSeed, 0, all);
-    return all;
-  };
-  const std::vector<float> xs = values(x);
-  const std::vector<float> ws = values(w);
-  const auto width = static_cast<std::size_t>(kShape.hidden);
-  const auto outputs = static_cast<std::size_t>(kShape.inner());
-  for (const auto& [row, output] : {std::pair{0U, 0U}, std::pair{5U, 77U}, std::pair{47U, 127U}}) {
-    double sum = 0;
-    for (std::size_t i = 0; i < width; ++i) {
-      sum += static_cast<double>(xs[row * width + i]) * static_cast<double>(ws[output * width + i]);
-    }
-    EXPECT_NEAR(grid.at("y").at(row * outputs + output), sum, 1e-5);
-  }
-}
-
 // A reference of another layer would do as well, if nothing was looked at.
 TEST(EveryRow, IsWrongWhereTheReferenceIsAnother) {
   const TpLinearFlags flags = small_flags(core::DType::f32);
-  Reference reference = reference_of(BlockKind::row, flags.shape, 1);
+  const Case one{Block::down, 2, true, {1, 2}};
+  Reference reference = reference_of(one, flags.shape, 1);
   reference.at("y").at(5) += 1;
-  for (const PartResult& form : run_case(flags, {BlockKind::row, 2, true, {1, 2}}, reference)) {
+  for (const PartResult& form : run_case(flags, one, reference)) {
     EXPECT_EQ(form.wrong(), form.checked_passes);  // on the one rank that has the element
     EXPECT_TRUE(form.is_wrong());
   }

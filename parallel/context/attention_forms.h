@@ -99,7 +99,7 @@ class ContextShelves {
 
   // A shift of the list: provides its buffers, and updates the state after it. A gradient to which no block here has
   // added is sent as zeros. `d_o`: gradient of this rank's outputs, which is stored elsewhere.
-  ContextMove begin_shift(bool backward, const workload::ExchangePosition& place, kernels::In d_o = {});
+  Exchange begin_shift(bool backward, const workload::ExchangePosition& place, kernels::In d_o = {});
   void end_shift(bool backward, const workload::ExchangePosition& place);
   // Frees operands of other ranks that have been used and passed on by this moment of a turn.
   void give_up(bool backward, workload::ContextMoment moment, std::int32_t turn);

@@ -98,7 +98,7 @@ class BlockAttention final : public ContextAttention {
     }
   }
 
-  ContextMove exchange(bool backward, const workload::ExchangePosition& place) override {
+  Exchange exchange(bool backward, const workload::ExchangePosition& place) override {
     const ContextExchange& exchange = plan_.exchange(backward, place);
     if (exchange.comm == Comm::all_gather) {
       gathered_ = make(Array::keys, layer_.shape.ranks * layer_.elems(Array::keys));

@@ -66,13 +66,13 @@ std::unique_ptr<ContextAttention> make_context_attention(const ContextPlan& plan
   }
 }
 
-ContextMove ContextShelves::begin_shift(bool backward, const ExchangePosition& place, kernels::In d_o) {
+Exchange ContextShelves::begin_shift(bool backward, const ExchangePosition& place, kernels::In d_o) {
   const ContextExchange& exchange = plan_.exchange(backward, place);
   const ContextLayer& layer = plan_.layer();
   if (!place.results && place.index == 0) give_up(backward, workload::ContextMoment::operands_begin, place.turn);
-  ContextMove move{.input = {nullptr, core::DType::u8, 0},
-                   .output = {nullptr, core::DType::u8, 0},
-                   .bytes_of_pairs = plan_.bytes_of_pairs(backward, place)};
+  Exchange move{.input = {nullptr, core::DType::u8, 0},
+                .output = {nullptr, core::DType::u8, 0},
+                .matrix = plan_.bytes_of_pairs(backward, place)};
   for (const ContextMessage& send : exchange.sends) {
     const Shelf::Key key{exchange.array, send.owner};
     if (workload::is_summed(exchange.array) && held.find(key) == nullptr) {

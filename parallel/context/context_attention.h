@@ -52,14 +52,6 @@ class ContextPlan {
   std::array<Matrices, 2> matrices_;  // forward, backward
 };
 
-// Source and destination of an exchange. A shift moves bytes between pairs of ranks by its matrix; the views are empty
-// on a rank that has nothing to send or to receive.
-struct ContextMove {
-  kernels::In input;
-  kernels::Out output;
-  std::shared_ptr<const collectives::CountMatrix> bytes_of_pairs;  // nullptr: the same for all ranks
-};
-
 class ContextAttention {
  public:
   virtual ~ContextAttention() = default;
@@ -79,7 +71,7 @@ class ContextAttention {
   virtual void merge_gradients(std::int32_t turn) = 0;
   virtual void join(kernels::Out d_qkv) = 0;  // frees everything but the output
 
-  virtual ContextMove exchange(bool backward, const workload::ExchangePosition& place) = 0;
+  virtual Exchange exchange(bool backward, const workload::ExchangePosition& place) = 0;
   virtual void exchanged(bool backward, const workload::ExchangePosition& place) = 0;
 };
 

@@ -93,7 +93,7 @@ class HeadAttention final : public ContextAttention {
     d_keys_.received.reset();
   }
 
-  ContextMove exchange(bool backward, const workload::ExchangePosition& place) override {
+  Exchange exchange(bool backward, const workload::ExchangePosition& place) override {
     const ContextArray array = plan_.exchange(backward, place).array;
     ExchangeStages& stages = stages_of(array);
     stages.received = make_as(array);

@@ -112,7 +112,7 @@ class ScoreAttention final : public ContextAttention {
     for (const Array array : {Array::queries, Array::keys_only, Array::values_only}) shelves_.held.take(own(array));
   }
 
-  ContextMove exchange(bool backward, const workload::ExchangePosition& place) override {
+  Exchange exchange(bool backward, const workload::ExchangePosition& place) override {
     return shelves_.begin_shift(backward, place);
   }
   void exchanged(bool backward, const workload::ExchangePosition& place) override {

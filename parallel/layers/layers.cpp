@@ -182,6 +182,7 @@ kernels::AttentionShape AttentionLayer::shape() const {
           .queries = length,
           .keys = length,
           .head_columns = head_columns,
+          .causal = causal,
           .qkv_stride = qkv_columns(),
           .kv_heads = kv_heads};
 }
@@ -193,10 +194,10 @@ kernels::AttentionShape AttentionLayer::shape_over(const EarlierSlice& slice) co
   return all;
 }
 
-void AttentionLayer::qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x,
-                         AttentionSaved& saved) const {
-  saved.qkv = workspace.memory.make(MemoryKind::activations, x.dtype, rows() * qkv_columns());
-  of_qkv().forward(workspace, weights, x, saved.qkv.out());
+void AttentionLayer::qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x, AttentionSaved& saved,
+                         const RowTile& tile) const {
+  if (tile.is_first()) saved.qkv = workspace.memory.make(MemoryKind::activations, x.dtype, rows() * qkv_columns());
+  of_qkv().of_tile(tile).forward(workspace, weights, tile.of(x), tile.of(saved.qkv.out()));
 }
 
 void AttentionLayer::rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv,
@@ -290,19 +291,23 @@ Tensor AttentionLayer::core_gradient(const Workspace& workspace, const Attention
   return sum;
 }
 
-Tensor AttentionLayer::projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const {
-  Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
-  of_projection().input_gradient(workspace, weight, dy, d_o.out());
+Tensor AttentionLayer::projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy,
+                                           const RowTile& tile, Tensor earlier_tiles) const {
+  Tensor d_o = std::move(earlier_tiles);
+  if (tile.is_first()) d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
+  of_projection().of_tile(tile).input_gradient(workspace, weight, tile.of(dy), tile.of(d_o.out()));
   return d_o;
 }
 
 // ---- the MLP
 
-void MlpLayer::up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const {
-  saved.pre = make(workspace, x.dtype, pre_columns());
-  if (!in_products()) return of_up().forward(workspace, weights, x, saved.pre.out());
-  saved.act = make(workspace, x.dtype, inner);
-  of_up().forward_gelu(workspace, weights, x, saved.pre.out(), saved.act.out());
+void MlpLayer::up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved,
+                  const RowTile& tile) const {
+  const Linear up = of_up().of_tile(tile);
+  if (tile.is_first()) saved.pre = make(workspace, x.dtype, pre_columns());
+  if (!in_products()) return up.forward(workspace, weights, tile.of(x), tile.of(saved.pre.out()));
+  if (tile.is_first()) saved.act = make(workspace, x.dtype, inner);
+  up.forward_gelu(workspace, weights, tile.of(x), tile.of(saved.pre.out()), tile.of(saved.act.out()));
 }
 
 void MlpLayer::activate(const Workspace& workspace, MlpSaved& saved) const {
@@ -316,13 +321,16 @@ void MlpLayer::activate(const Workspace& workspace, MlpSaved& saved) const {
                workspace.where);
 }
 
-Tensor MlpLayer::down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved,
-                               kernels::In dy) const {
-  Tensor gradient = make(workspace, dy.dtype, inner);
+Tensor MlpLayer::down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy,
+                               const RowTile& tile, Tensor earlier_tiles) const {
+  const Linear down = of_down().of_tile(tile);
+  Tensor gradient = std::move(earlier_tiles);
+  if (tile.is_first()) gradient = make(workspace, dy.dtype, inner);
+  const kernels::Out to = tile.of(gradient.out());
   if (in_products()) {
-    of_down().input_gradient_through_gelu(workspace, weight, dy, saved.pre.in(), gradient.out());
+    down.input_gradient_through_gelu(workspace, weight, tile.of(dy), tile.of(saved.pre.in()), to);
   } else {
-    of_down().input_gradient(workspace, weight, dy, gradient.out());
+    down.input_gradient(workspace, weight, tile.of(dy), to);
   }
   return gradient;
 }

@@ -1,11 +1,14 @@
 // Tensor-parallel layers of a transformer: linear layers in 16-bit and 8-bit floats, norms, attention, MLP, vocabulary.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "collectives/collective.h"
 #include "kernels/attention/attention.h"
 #include "kernels/base/context.h"
 #include "kernels/base/view.h"
@@ -22,6 +25,16 @@ namespace lockstep::parallel {
 struct Workspace {
   Memory& memory;
   const kernels::Context& where;
+};
+
+// The data of one rank that a collective between two pieces of a layer moves. Views are empty on a rank that has
+// nothing to send, or to receive.
+struct Exchange {
+  kernels::In input = {};
+  kernels::Out output = {};
+  // Between each pair of ranks, where blocks have different sizes: bytes of a shift, elements of an all-to-all.
+  std::shared_ptr<const collectives::CountMatrix> matrix = nullptr;
+  int root = 0;  // the member that has, or gets, the data of a broadcast or a reduction
 };
 
 // The three products of a linear layer in 8-bit floats: factors are encoded when a product needs them, and codes are
@@ -51,6 +64,22 @@ struct Fp8Products {
                        kernels::InOut dbias) const;
 };
 
+// A tile of a layer's rows, one of several of equal height; by default all rows.
+struct RowTile {
+  std::int64_t number = 0;
+  std::int64_t tiles = 1;
+
+  bool is_first() const { return number == 0; }
+  bool is_last() const { return number + 1 == tiles; }
+  // Its rows of a matrix that has all rows.
+  template <class View>
+  View of(const View& all) const {
+    const std::int64_t elems = all.elems / tiles;
+    auto* const rows = all.template as<std::byte>() + kernels::size_bytes(all.dtype, number * elems);
+    return {rows, all.dtype, elems};
+  }
+};
+
 // A linear layer, or one tensor-parallel rank's part of it: the local product is the same for both splits of Shoeybi et
 // al. 2019 (arXiv:1909.08053, section 3).
 //   column-parallel   a share of the outputs and of the bias; takes whole inputs of all rows
@@ -73,6 +102,7 @@ struct Linear {
   kernels::GemmShape shape;
   Fp8Scaling fp8 = {};
 
+  Linear of_tile(const RowTile& tile) const { return {{shape.rows / tile.tiles, shape.inputs, shape.outputs}, fp8}; }
   // y[rows, outputs]
   void forward(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out y) const {
     if (fp8.recipe) return fp8_products().forward(workspace, weights.weight, weights.bias, x, y);
@@ -160,7 +190,7 @@ struct NormLayer {
                               kernels::In past_norm, kernels::InOut dy, const NormGradients& into) const;
 };
 
-// Causal self-attention of one tensor-parallel rank: Q, K and V of its heads (column-parallel), their attention core,
+// Self-attention of one tensor-parallel rank: Q, K and V of its heads (column-parallel), their attention core,
 // and its term of the projection (row-parallel). Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 //
 //   x [rows, hidden] -> qkv [rows, heads + 2 kv_heads, head_columns] -> o [rows, heads, head_columns]
@@ -192,20 +222,24 @@ struct AttentionLayer {
   std::int64_t head_columns;
   Fp8Scaling fp8 = {};
   std::span<const EarlierSlice> earlier = {};
+  bool causal = true;
 
   std::int64_t rows() const { return batch * length; }
   std::int64_t own_columns() const { return heads * head_columns; }  // columns of queries and of o
   std::int64_t key_columns() const { return kv_heads * head_columns; }
   std::int64_t qkv_columns() const { return own_columns() + 2 * key_columns(); }
 
-  void qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x, AttentionSaved& saved) const;
+  // Matrices have all rows, of which a product reads and writes those of a tile; the first one makes its output.
+  void qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x, AttentionSaved& saved,
+           const RowTile& tile = {}) const;
   // Rotates the queries and keys of qkv, or rotates gradients back (`how.backward`), by the angles of `how`.
   // `first_positions`: first position of each run of consecutive tokens; runs have equal length.
   void rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv,
               const std::vector<std::int64_t>& first_positions = {0}) const;
   void core(const Workspace& workspace, AttentionSaved& saved) const;
-  // Computes the gradient of the core's output from dy.
-  Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const;
+  // Computes the gradient of the core's output from dy. `earlier_tiles`: the result of the tile before.
+  Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, const RowTile& tile = {},
+                             Tensor earlier_tiles = {}) const;
   // Computes the gradient of qkv from the gradient of the core's output, and adds to earlier slices' gradients. `sum`:
   // what later slices have added to this one's (EarlierSlice::d_qkv).
   Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o, Tensor sum = {}) const;
@@ -251,10 +285,12 @@ struct MlpLayer {
   Linear of_up() const { return {{rows, hidden, pre_columns()}, fp8.of_linear(2)}; }
   Linear of_down() const { return {{rows, inner, hidden}, fp8.of_linear(3)}; }
 
-  // Computes `pre`, and `act` if the activation is fused into products.
-  void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;
+  // Computes `pre`, and `act` if the activation is fused into products. Tiles: see AttentionLayer.
+  void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved,
+          const RowTile& tile = {}) const;
   // Computes the gradient of `pre` from dy, or of `act` if the activation is a kernel of its own.
-  Tensor down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy) const;
+  Tensor down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy,
+                       const RowTile& tile = {}, Tensor earlier_tiles = {}) const;
 
   // ---- if the activation is a kernel of its own
   void activate(const Workspace& workspace, MlpSaved& saved) const;

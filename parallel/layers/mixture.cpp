@@ -282,7 +282,7 @@ void MixtureLayer::router_weight_gradient(const Workspace& workspace, kernels::I
   Linear{{router.tokens, hidden, router.experts}}.weight_gradient(workspace, x, d_logits, {into});
 }
 
-RowExchange MixtureLayer::exchange_counts(const Workspace& workspace, const MixtureSaved& saved, Tensor& all) const {
+Exchange MixtureLayer::exchange_counts(const Workspace& workspace, const MixtureSaved& saved, Tensor& all) const {
   all = workspace.memory.make(MemoryKind::buffers, core::DType::i32, ranks * router.experts);
   return {saved.counts.in(), all.out()};
 }
@@ -304,14 +304,14 @@ std::shared_ptr<const collectives::CountMatrix> MixtureLayer::matrix(const Mixtu
   return matrix;
 }
 
-RowExchange MixtureLayer::dispatch(const Workspace& workspace, const MixtureSaved& saved, const Tensor& sent,
-                                   Tensor& to) const {
+Exchange MixtureLayer::dispatch(const Workspace& workspace, const MixtureSaved& saved, const Tensor& sent,
+                                Tensor& to) const {
   to = make_rows(workspace, sent.dtype(), rows_here(saved), hidden);
   return {sent.in(), to.out(), matrix(saved, false)};
 }
 
-RowExchange MixtureLayer::combine(const Workspace& workspace, const MixtureSaved& saved, const Tensor& here,
-                                  Tensor& to) const {
+Exchange MixtureLayer::combine(const Workspace& workspace, const MixtureSaved& saved, const Tensor& here,
+                               Tensor& to) const {
   to = make_rows(workspace, here.dtype(), rows_sent(), hidden);
   return {here.in(), to.out(), matrix(saved, true)};
 }

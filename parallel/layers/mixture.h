@@ -45,13 +45,6 @@ struct MixtureLosses {
   float z_scale = 0;
 };
 
-// Data that ranks exchange. Without a matrix all blocks have equal size.
-struct RowExchange {
-  kernels::In input;
-  kernels::Out output;
-  std::shared_ptr<const collectives::CountMatrix> matrix = nullptr;  // elements
-};
-
 struct MixtureLayer {
   kernels::RouterShape router;  // tokens of this rank, experts of all ranks
   std::int64_t hidden;
@@ -105,11 +98,11 @@ struct MixtureLayer {
                               kernels::InOut into) const;
 
   // ---- exchanges, for more than one rank. If row counts are exchanged, this comes first: all [ranks, experts] i32.
-  RowExchange exchange_counts(const Workspace& workspace, const MixtureSaved& saved, Tensor& all) const;
+  Exchange exchange_counts(const Workspace& workspace, const MixtureSaved& saved, Tensor& all) const;
   void counts_exchanged(const Workspace& workspace, const Tensor& all, MixtureSaved& saved) const;
   // dispatch moves rows sent to rows here, combine the reverse; both allocate `to`.
-  RowExchange dispatch(const Workspace& workspace, const MixtureSaved& saved, const Tensor& sent, Tensor& to) const;
-  RowExchange combine(const Workspace& workspace, const MixtureSaved& saved, const Tensor& here, Tensor& to) const;
+  Exchange dispatch(const Workspace& workspace, const MixtureSaved& saved, const Tensor& sent, Tensor& to) const;
+  Exchange combine(const Workspace& workspace, const MixtureSaved& saved, const Tensor& here, Tensor& to) const;
   // Bytes that this rank sends to others in a dispatch.
   std::int64_t sent_bytes(const MixtureSaved& saved, core::DType dtype) const;
 

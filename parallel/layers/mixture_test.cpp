@@ -54,12 +54,12 @@ class RankOfMixture {
     layer_.route(workspace_, router_.in(), {}, x_.in(), saved_);
     layer_.permute(workspace_, x_.in(), saved_);
   }
-  RowExchange dispatch() { return layer_.dispatch(workspace_, saved_, saved_.sent, saved_.here); }
+  Exchange dispatch() { return layer_.dispatch(workspace_, saved_, saved_.sent, saved_.here); }
   void experts() {
     layer_.up(workspace_, weights(up_), saved_);
     layer_.down(workspace_, weights(down_), saved_);
   }
-  RowExchange combine() { return layer_.combine(workspace_, saved_, saved_.out, saved_.back); }
+  Exchange combine() { return layer_.combine(workspace_, saved_, saved_.out, saved_.back); }
   void finish_forward() {
     y = make(layer_.router.tokens * kHidden);
     layer_.unpermute(workspace_, saved_, y.out());
@@ -71,14 +71,14 @@ class RankOfMixture {
     d_gates_ = std::move(gradients.gates);
     (layer_.ranks == 1 ? d_out_ : d_back_) = std::move(gradients.rows);
   }
-  RowExchange combine_back() { return layer_.dispatch(workspace_, saved_, d_back_, d_out_); }
+  Exchange combine_back() { return layer_.dispatch(workspace_, saved_, d_back_, d_out_); }
   void experts_back() {
     const Tensor d_pre = layer_.down_gradient(workspace_, weights(down_), saved_, d_out_.in());
     layer_.weight_gradient(workspace_, saved_, saved_.mlp.act, d_out_, gradients(down_));
     (layer_.ranks == 1 ? d_sent_ : d_here_) = layer_.up_gradient(workspace_, weights(up_), saved_, d_pre.in());
     layer_.weight_gradient(workspace_, saved_, saved_.here, d_pre, gradients(up_));
   }
-  RowExchange dispatch_back() { return layer_.combine(workspace_, saved_, d_here_, d_sent_); }
+  Exchange dispatch_back() { return layer_.combine(workspace_, saved_, d_here_, d_sent_); }
   void finish_backward(bool with_losses) {
     dx = make(layer_.router.tokens * kHidden);
     layer_.permute_gradient(workspace_, saved_, d_sent_.in(), dx.out());
@@ -151,8 +151,8 @@ class RankOfMixture {
 using Ranks = std::vector<std::unique_ptr<RankOfMixture>>;
 
 // An all-to-all of all ranks' sides.
-void exchange(Ranks& ranks, RowExchange (RankOfMixture::*side)()) {
-  std::vector<RowExchange> sides;
+void exchange(Ranks& ranks, Exchange (RankOfMixture::*side)()) {
+  std::vector<Exchange> sides;
   for (auto& rank : ranks) sides.push_back((*rank.*side)());
   const auto count = [&](std::size_t from, std::size_t to) {
     if (sides[from].matrix == nullptr) return sides[from].input.elems / static_cast<std::int64_t>(ranks.size());
@@ -173,7 +173,7 @@ void tell_counts(Ranks& ranks) {
   if (!ranks.front()->layer().tells_counts()) return;
   std::vector<std::int32_t> all;
   for (auto& rank : ranks) {
-    const RowExchange own = rank->layer().exchange_counts(rank->workspace(), rank->saved(), rank->all_counts());
+    const Exchange own = rank->layer().exchange_counts(rank->workspace(), rank->saved(), rank->all_counts());
     all.insert(all.end(), own.input.as<std::int32_t>(), own.input.as<std::int32_t>() + own.input.elems);
   }
   for (auto& rank : ranks) {

@@ -68,8 +68,4 @@ def limited(finding: Any, lines: Sequence[Any]) -> Any:
 
 def findings_of(results: Iterable[Any]) -> list:
     """Findings of results with what limits them."""
-    return [limited(one, _lines_of(result)) for result in results for one in result.findings]
-
-
-def _lines_of(result: Any) -> Sequence[Any]:
-    return next((lines for name in ("all", "lines", "runs") if (lines := getattr(result, name, None))), ())
+    return [limited(one, result.lines) for result in results for one in result.findings]

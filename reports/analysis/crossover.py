@@ -6,10 +6,12 @@ samples. Otherwise they are level, or, where their samples do not even exclude a
 
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
 from math import exp, inf, log
 from typing import Optional, Sequence
 
 from reports.analysis.estimate import alike, certain_factor, TOLERANCE, undecided
+from reports.analysis.groups import by
 from reports.analysis.panels import Point, Series
 from reports.units import bytes_text, joined, times_text
 
@@ -70,13 +72,8 @@ def _largest(spreads: Sequence[float]) -> float:
 
 
 def spans_of(sizes: Sequence[int], answers: Sequence[object]) -> tuple[Span, ...]:
-    spans: list[Span] = []
-    for size, answer in zip(sizes, answers):
-        if spans and spans[-1].answer == answer:
-            spans[-1] = Span(answer, spans[-1].first, size)
-        else:
-            spans.append(Span(answer, size, size))
-    return tuple(spans)
+    runs = groupby(zip(sizes, answers), key=lambda one: one[1])
+    return tuple(Span(answer, found[0][0], found[-1][0]) for answer, (*found,) in runs)
 
 
 def best_point(series: Sequence[Series], size: int) -> Point:
@@ -127,15 +124,13 @@ def _close(ratio: float) -> bool:
 
 def _crossing(sizes: Sequence[int], ratios: Sequence[float], verdicts: Sequence[Verdict]) -> Optional[float]:
     """Straight lines between the tested sizes in log-log; None unless the ratio passes 1 exactly once and both sides are decided."""
-    found = []
-    for i in range(len(sizes) - 1):
-        here, there = log(ratios[i]), log(ratios[i + 1])
-        if here * there < 0:
-            part = here / (here - there)
-            found.append(exp(log(sizes[i]) + part * (log(sizes[i + 1]) - log(sizes[i]))))
     sides = [span.answer for span in spans_of(sizes, [one for one in verdicts if one is not Verdict.LEVEL])]
-    decided = len(sides) == 2 and Verdict.UNDECIDED not in sides
-    return found[0] if len(found) == 1 and decided else None
+    crossed = [i for i, (here, there) in enumerate(zip(ratios, ratios[1:])) if log(here) * log(there) < 0]
+    if len(crossed) != 1 or len(sides) != 2 or Verdict.UNDECIDED in sides:
+        return None
+    i, = crossed
+    part = log(ratios[i]) / (log(ratios[i]) - log(ratios[i + 1]))
+    return exp(log(sizes[i]) + part * (log(sizes[i + 1]) - log(sizes[i])))
 
 
 def _level_with_best(series: Sequence[Series], size: int) -> set[str]:
@@ -180,62 +175,42 @@ def _where(spans: Sequence[Span], sizes: Sequence[int]) -> str:
 def comparison_text(first: str, second: str, comparison: Comparison, place: str = "",
                     oversubscribed: Optional[bool] = None) -> str:
     """Sentence on which of two is faster at which sizes. `place`, such as "at 8 ranks", is inserted once."""
-    sizes, spans = comparison.sizes, comparison.spans
+    sizes, spans = comparison.sizes, by(comparison.spans, lambda span: span.answer)
     if not sizes:
         return f"{first} and {second} have no size in common"
-    level = [span for span in spans if span.answer is Verdict.LEVEL]
-    open_ = [span for span in spans if span.answer is Verdict.UNDECIDED]
-    won = [span for span in spans if span not in level and span not in open_]
-    noise = ", or within their noise," if comparison.noisy else ""
+    level, open_ = spans.pop(Verdict.LEVEL, []), spans.pop(Verdict.UNDECIDED, [])
+    noise = ", or within their noise" if comparison.noisy else ""
     suffix = f" {place}" if place else ""
     doubt = f"{_where(open_, sizes)} it is {undecided(comparison.spread, oversubscribed)}" if open_ else ""
-    if not won:
-        text = f"{first} and {second} are {WITHIN} of each other{noise} {_where(level, sizes)}{suffix}" if level else ""
+    if not spans:
+        where = f"{WITHIN} of each other{f'{noise},' if noise else ''} {_where(level, sizes)}{suffix}"
+        text = f"{first} and {second} are {where}" if level else ""
         return "; ".join(part for part in (text, doubt and f"{first} or {second}{suffix}: {doubt}") if part)
-    if len(spans) == 1:
-        name, other = _names(won[0].answer, first, second)
-        return f"{name} is faster than {other} at every size {_where(spans, sizes)}{suffix}"
-    text = _winners_text(won, first, second, sizes, suffix)
+    names = {Verdict.FIRST: (first, second), Verdict.SECOND: (second, first)}
+    (answer, found), *others = spans.items()
+    name, other = names[answer]
+    everywhere = "at every size " if len(comparison.spans) == 1 else ""
+    text = f"{name} is faster {'' if others else f'than {other} '}{everywhere}{_where(found, sizes)}{suffix}"
+    text += "".join(f", {names[answer][0]} {_where(found, sizes)}" for answer, found in others)
     if level:
-        text += f"; {_level_where(level, won, sizes)} the two are {WITHIN}{noise.rstrip(',')}"
+        text += f"; {_level_where(level, [span for won in spans.values() for span in won], sizes)} the two are {WITHIN}{noise}"
     return f"{text}; {doubt}" if doubt else text
 
 
-def _names(answer: object, first: str, second: str) -> tuple[str, str]:
-    return (first, second) if answer is Verdict.FIRST else (second, first)
-
-
-def _winners_text(won: Sequence[Span], first: str, second: str, sizes: Sequence[int], suffix: str) -> str:
-    answers = list(dict.fromkeys(span.answer for span in won))
-    parts = []
-    for answer in answers:
-        where = _where([span for span in won if span.answer is answer], sizes)
-        name, other = _names(answer, first, second)
-        verb = (" is faster" if len(answers) > 1 else f" is faster than {other}") if not parts else ""
-        parts.append(f"{name}{verb} {where}{suffix if not parts else ''}")
-    return ", ".join(parts)
-
-
 def _level_where(level: Sequence[Span], won: Sequence[Span], sizes: Sequence[int]) -> str:
-    if len(level) == 1 and len(won) == 2 and won[0].last < level[0].first < won[1].first:
-        return "between them"
-    if len(level) == 1:
-        return span_text(level[0], sizes[0], sizes[-1])
-    return "elsewhere"
+    if len(level) > 1:
+        return "elsewhere"
+    between = len(won) == 2 and min(span.last for span in won) < level[0].first < max(span.first for span in won)
+    return "between them" if between else span_text(level[0], sizes[0], sizes[-1])
 
 
 def margin_text(first: str, second: str, comparison: Comparison) -> str:
     """Ratios at the two ends: "tree 3.2 times at 8 B, ring 1.4 times at 64 MiB"; empty where level, or where no size was measured
     for both."""
-    if not comparison.sizes:
-        return ""
-    parts = []
-    for i in sorted({0, len(comparison.sizes) - 1}):
-        verdict = comparison.verdicts[i]
-        if verdict in (Verdict.FIRST, Verdict.SECOND):
-            name, _ = _names(verdict, first, second)
-            parts.append(f"{name} by {times_text(comparison.factors[i])} at {bytes_text(comparison.sizes[i])}")
-    return ", ".join(parts)
+    names = {Verdict.FIRST: first, Verdict.SECOND: second}
+    sizes, verdicts = comparison.sizes, comparison.verdicts
+    return ", ".join(f"{names[verdicts[i]]} by {times_text(comparison.factors[i])} at {bytes_text(sizes[i])}"
+                     for i in sorted({0, len(sizes) - 1}) if sizes and verdicts[i] in names)
 
 
 def fastest_text(spans: Sequence[Span], spread: float = 0.0, oversubscribed: Optional[bool] = None) -> str:

@@ -1,14 +1,14 @@
 """Fits alpha and beta to times of send/recv, and predicts times of collectives from their plans."""
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Optional, Sequence, Union
+from typing import Mapping, Optional, Sequence, Union
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import least_squares, nnls
 
 from reports.analysis.estimate import Estimate, exact
-from reports.analysis.panels import Panel, Point, Series, Setting, Variant
+from reports.analysis.groups import by
+from reports.analysis.panels import Panel, Point, Series, Variant, where_of
 
 
 # ---- The fit: time = alpha * messages one after another + beta * bytes of the busiest rank
@@ -17,14 +17,6 @@ MIN_SIZES = 4
 MIN_SPAN = 64  # largest size over the smallest: less cannot separate latency from bandwidth
 MIN_SHARE = 0.1  # share of the time that alpha must have at the smallest sizes and beta at the largest
 _HUBER = 0.1  # relative errors beyond 10 % weigh less
-
-
-@dataclass(frozen=True)
-class FitKey:
-    """Key of the rows that a fit is valid for: the same machine, build, basis, link, ranks, and the same way of running."""
-
-    setting: tuple
-    variant: Variant
 
 
 @dataclass(frozen=True)
@@ -55,20 +47,20 @@ class NoFit:
     reason: str
 
 
-def key_of(setting: Setting, variant: Variant) -> FitKey:
-    where = (setting.ranks, setting.basis, setting.link, setting.fingerprint, setting.build,
-             setting.devices_of)
-    return FitKey(where, variant)
+Fits = Mapping[tuple, Union[Fit, NoFit]]
 
 
-def fits_of(panels: Sequence[Panel]) -> dict[FitKey, Union[Fit, NoFit]]:
+def key_of(panel: Panel, variant: Variant) -> tuple:
+    """Rows that a fit is valid for: the same machine, build, basis, link, ranks, and the same way of running."""
+    return panel.first.ranks, where_of(panel.first), variant
+
+
+def fits_of(panels: Sequence[Panel]) -> Fits:
     """A fit, or the reason why there is none, for each way of running that has send_recv rows."""
-    points: dict[FitKey, list[Point]] = defaultdict(list)
-    for panel in panels:
-        if panel.setting.collective == "send_recv":
-            for series in panel.series:
-                points[key_of(panel.setting, series.variant)] += series.points
-    return {key: fit_points(found) for key, found in points.items()}
+    measured = [panel for panel in panels if panel.first.collective == "send_recv"]
+    series = by(((panel, one) for panel in measured for one in panel.series),
+                lambda pair: key_of(pair[0], pair[1].variant), lambda pair: pair[1])
+    return {key: fit_points([point for one in found for point in one.points]) for key, found in series.items()}
 
 
 def fit_points(points: Sequence[Point]) -> Union[Fit, NoFit]:
@@ -99,20 +91,13 @@ def _turn(value: float, steps: np.ndarray, wire: np.ndarray, points: Sequence[Po
 
 
 def robust_fit(steps: np.ndarray, wire: np.ndarray, times: np.ndarray) -> tuple[float, float]:
-    """Least squares of the relative error, neither number negative, outliers weighed down (Huber), to convergence."""
+    """Least squares of the relative error, neither number negative, outliers weighed down (Huber)."""
     matrix = np.column_stack([steps, wire]) / times[:, None]
     scale = matrix.max(axis=0)
-    weights = np.ones(len(times))
-    solution = np.zeros(2)
-    for _ in range(50):
-        root = np.sqrt(weights)
-        found = nnls(matrix / scale * root[:, None], root)[0] / scale
-        if np.allclose(found, solution, rtol=1e-9, atol=0):
-            break
-        solution = found
-        error = np.abs(matrix @ solution - 1)
-        weights = np.minimum(1, _HUBER / np.maximum(error, 1e-12))
-    return float(solution[0]), float(solution[1])
+    start = nnls(matrix / scale, np.ones(len(times)))[0]
+    found = least_squares(lambda x: matrix / scale @ x - 1, start, lambda _: matrix / scale, bounds=(0, np.inf),
+                          loss="huber", f_scale=_HUBER, xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    return tuple((found.x / scale).tolist())
 
 
 def _judged(alpha: float, beta: float, steps: np.ndarray, wire: np.ndarray, times: np.ndarray,
@@ -153,12 +138,12 @@ class Predictions:
     left_out: tuple[str, ...] = ()  # series with plans but without a prediction
 
 
-def predictions_of(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]]) -> Predictions:
+def predictions_of(panel: Panel, fits: Fits) -> Predictions:
     planned = [series for series in panel.series if all(point.plan for point in series.points)]
     if not planned:
         return Predictions("no row has a plan (a library's own collectives have none)", {})
     # Variants may differ in their links (shared memory, MPI): each series is predicted by its own fit.
-    found = {series.label: fits.get(key_of(panel.setting, series.variant)) for series in planned}
+    found = {series.label: fits.get(key_of(panel, series.variant)) for series in planned}
     made = {s.label: predict(s, fit if isinstance(fit := found[s.label], Fit) else None) for s in planned}
     no_fit = "" if all(isinstance(fit, Fit) for fit in found.values()) else _reason(found, panel)
     return Predictions(no_fit, {label: p for label, p in made.items() if p}, tuple(s for s, p in made.items() if not p))
@@ -166,7 +151,7 @@ def predictions_of(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]]) -> Predi
 
 def _reason(found: dict[str, Optional[Union[Fit, NoFit]]], panel: Panel) -> str:
     told = next((fit.reason for fit in found.values() if isinstance(fit, NoFit)), None)
-    return told or f"there are no send/recv rows of the same build and transport at {panel.setting.ranks} ranks"
+    return told or f"there are no send/recv rows of the same build and transport at {panel.first.ranks} ranks"
 
 
 def predict(series: Series, fit: Optional[Fit]) -> Optional[Prediction]:
@@ -182,7 +167,7 @@ def predict(series: Series, fit: Optional[Fit]) -> Optional[Prediction]:
 
 def _prediction(series: Series, times: Sequence[float], played_out: bool, fit: Optional[Fit]) -> Prediction:
     pairs = list(zip(series.points, times))
-    points = tuple(replace(point, time_us=time, is_exact=True) for point, time in pairs)
+    points = tuple(replace(point, stats=replace(point.stats, median=time), is_exact=True) for point, time in pairs)
     steps, last = series.points[0].plan.steps, series.points[-1]
     wire = last.plan.wire_bytes_max / last.bytes
     below = fit.alpha_us * steps / (fit.beta_us_per_byte * wire) if fit and wire > 0 else None

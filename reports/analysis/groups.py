@@ -33,6 +33,10 @@ def by(lines: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], A
     return groups
 
 
+def basis_order(basis: str) -> int:
+    return ("measured", "emulated", "simulated").index(basis)
+
+
 def setting_of(line: Any) -> tuple:
     """Lines that differ in these are never in one figure."""
     return line.run.machine.fingerprint, line.run.build, line.basis, line.run.link
@@ -66,7 +70,7 @@ class Group:
     @property
     def basis(self) -> str:
         """Basis of the lines, if they were not measured."""
-        return "" if self.first.basis == "measured" else self.first.basis
+        return "" if self.first.run.basis == "measured" else self.first.run.basis
 
     @property
     def findings(self) -> list[Finding]:
@@ -105,6 +109,16 @@ def on_links(line: Any) -> str:
 def listed(*parts: str) -> str:
     """The parts that are not empty, with commas."""
     return ", ".join(part for part in parts if part)
+
+
+def dotted(*parts: str) -> str:
+    """The parts that are not empty, as on the line below a figure's title."""
+    return "  ·  ".join(part for part in parts if part)
+
+
+def cut(text: str, most: int) -> str:
+    """The text, with at most this many characters."""
+    return text if len(text) <= most else text[:most - 1] + "…"
 
 
 def wrong_of(lines: Sequence[Any]) -> list[Any]:

@@ -3,58 +3,37 @@
 Lines of one panel come from one machine, one build, one basis and one emulated link; anything else is another panel.
 """
 from dataclasses import dataclass, replace
-from math import inf
+from functools import cached_property
 from typing import Iterable, Optional
 
 import numpy as np
 
-from reports.analysis.estimate import Estimate, exact, median_of
-from reports.analysis.groups import by
-from reports.records import Build, Link, Machine, PlanCounts, Records, Row
-from reports.units import collective_order
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Properties that the rows of a panel have in common."""
-
-    collective: str
-    ranks: int
-    dtype: str
-    op: str
-    root: int
-    basis: str
-    link: Optional[Link]
-    fingerprint: str
-    build: Build
-    devices_of: str = ""  # the described machine of simulated ranks
+from reports.analysis.estimate import Estimate, exact, median_of, of_stats
+from reports.analysis.groups import basis_order, by, Group, listed
+from reports.records import PlanCounts, Row, Stats
+from reports.units import collective_name, collective_order
 
 
 @dataclass(frozen=True)
 class Point:
-    """A series at one size; times in microseconds, the slowest rank's. time_us is the median of the samples."""
+    """A series at one size."""
 
     bytes: int
-    time_us: float
-    p5: float
-    p95: float
-    p99: float
-    min: float
-    max: float
-    ci_low: Optional[float]
-    ci_high: Optional[float]
-    samples: int  # 0: no samples were recorded, all times are the mean
+    stats: Stats  # times in µs, the slowest rank's; a count of 0: no samples were recorded, and all are the mean
     bus_bytes: float  # busbw times time, from which busbw at other times is computed
     plan: Optional[PlanCounts]
     is_exact: bool = False  # simulated, or a single mean that another tool printed, which is taken as it is
     plausible: bool = True  # False: its time is far beyond what its series' times at other sizes allow
 
     @property
+    def time_us(self) -> float:
+        return self.stats.median
+
+    @property
     def estimate(self) -> Estimate:
-        if self.is_exact or self.samples == 0:
+        if self.is_exact or self.stats.count == 0:
             return exact(self.time_us)
-        known = self.samples > 1 and self.ci_low is not None and self.ci_high is not None and self.plausible
-        return Estimate(self.time_us, *((self.ci_low, self.ci_high) if known else (-inf, inf)), self.p5)
+        return of_stats(self.stats if self.plausible else replace(self.stats, ci_low=None))
 
     def busbw_gbps(self, time_us: float) -> float:
         return self.bus_bytes / time_us / 1e3
@@ -86,12 +65,34 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Panel:
-    setting: Setting
-    machine: Machine
-    rows: tuple[Row, ...]  # all rows: both placements, including wrong and failed ones
-    series: tuple[Series, ...]
-    in_place: bool  # placement that the series show
+class Panel(Group):
+    """`lines`: all rows, of both placements, including wrong and failed ones."""
+
+    @property
+    def title(self) -> str:
+        """Words such as "All-reduce, float sum": what was run, whatever the number of ranks."""
+        return f"{collective_name(self.first.collective)}, {self.dtype}"
+
+    @property
+    def dtype(self) -> str:
+        """The dtype with the reduction, if there is one: "float sum"."""
+        return self.first.dtype + ("" if self.first.op in ("none", "") else f" {self.first.op}")
+
+    @property
+    def in_place(self) -> bool:
+        """Placement that the series show."""
+        return bool(self._timed) and all(row.in_place for row in self._timed)
+
+    @cached_property
+    def _timed(self) -> list[Row]:
+        return [row for row in self.lines if _is_plotted(row)]
+
+    @cached_property
+    def series(self) -> tuple[Series, ...]:
+        shown = by((row for row in self._timed if row.in_place == self.in_place),
+                   lambda row: (row.algorithm, variant_of(row)))
+        labels = labels_of(self.lines)
+        return tuple(_checked(_series(labels[key], *key, shown[key])) for key in labels if key in shown)
 
     @property
     def sizes(self) -> list[int]:
@@ -99,22 +100,21 @@ class Panel:
 
     @property
     def oversubscribed(self) -> bool:
-        return any(row.oversubscribed for row in self.rows)
+        return any(row.oversubscribed for row in self.lines)
 
     @property
     def gpus(self) -> str:
         """Text such as "NVIDIA H200, shared by the ranks"; empty where no row used a GPU."""
-        runs = [row.run for row in self.rows if row.transport in ("cuda", "nccl")]
+        runs = [row.run for row in self.lines if row.transport in ("cuda", "nccl")]
         if not runs:
             return ""
-        models = self.machine.gpu_models or "GPUs of unknown model"
         shared = any(run.gpu and run.gpu.ranks_per_gpu > 1 for run in runs)
-        return models + (", shared by the ranks" if shared else "")
+        return listed(runs[0].machine.gpu_models or "GPUs of unknown model", "shared by the ranks" if shared else "")
 
 
-def panels_of(records: Records) -> list[Panel]:
-    panels = [_panel(setting, rows) for setting, rows in by(records.rows, _setting_of).items()]
-    return sorted(panels, key=lambda panel: _order(panel.setting))
+def rows_by_panel(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that may share a plot, in the order in which they are shown."""
+    return sorted(by(rows, setting_of).values(), key=lambda rows: _order(rows[0]))
 
 
 def variant_of(row: Row) -> Variant:
@@ -137,24 +137,20 @@ def _full_label(algorithm: str, variant: Variant) -> str:
     return f"{algorithm} ({variant.transport}, {variant.executor}, {variant.rank_kind})"
 
 
-def _setting_of(row: Row) -> Setting:
-    return Setting(row.collective, row.ranks, row.dtype, row.op, row.root, row.basis, row.run.link,
-                   row.run.machine.fingerprint, row.run.build, row.run.simulated_machine or "")
+def setting_of(row: Row) -> tuple:
+    """Properties that the rows of a panel have in common."""
+    return row.collective, row.ranks, row.dtype, row.op, row.root, where_of(row)
 
 
-def _order(setting: Setting) -> tuple:
-    basis = ("measured", "emulated", "simulated").index(setting.basis)
-    return (collective_order(setting.collective), basis, str(setting.link), setting.devices_of, setting.fingerprint,
-            str(setting.build), setting.dtype, setting.op, setting.root, setting.ranks)
+def where_of(row: Row) -> tuple:
+    """Machine, links and build, whatever was run there."""
+    return row.basis, row.run.link, row.run.simulated_machine, row.run.machine.fingerprint, row.run.build
 
 
-def _panel(setting: Setting, rows: list[Row]) -> Panel:
-    timed = [row for row in rows if _is_plotted(row)]
-    in_place = bool(timed) and all(row.in_place for row in timed)
-    labels = labels_of(rows)
-    by_series = by((row for row in timed if row.in_place == in_place), lambda row: (row.algorithm, variant_of(row)))
-    series = tuple(_series(labels[key], *key, by_series[key]) for key in labels if key in by_series)
-    return Panel(setting, rows[0].run.machine, tuple(rows), tuple(map(_checked, series)), in_place)
+def _order(row: Row) -> tuple:
+    run = row.run
+    return (collective_order(row.collective), basis_order(row.basis), str(run.link), run.simulated_machine or "",
+            run.machine.fingerprint, str(run.build), row.dtype, row.op, row.root, row.ranks)
 
 
 IMPLAUSIBLE = 8  # an algorithm that changes with the size, or a message that leaves a cache, takes less than this longer
@@ -163,9 +159,9 @@ IMPLAUSIBLE = 8  # an algorithm that changes with the size, or a message that le
 def _checked(one: Series) -> Series:
     """The series with points that know whether they are plausible by its 5th percentiles at other sizes: a smaller message takes no
     longer, and a larger one no more than in proportion to its bytes. What is far beyond that waited for a core."""
-    return replace(one, points=tuple(
-        replace(point, plausible=point.p5 <= IMPLAUSIBLE * min(other.p5 * max(point.bytes / other.bytes, 1) for other in one.points))
-        for point in one.points))
+    def allowed(point: Point) -> float:
+        return IMPLAUSIBLE * min(other.stats.p5 * max(point.bytes / other.bytes, 1) for other in one.points)
+    return replace(one, points=tuple(replace(point, plausible=point.stats.p5 <= allowed(point)) for point in one.points))
 
 
 def _is_plotted(row: Row) -> bool:
@@ -184,19 +180,20 @@ def _series(label: str, algorithm: str, variant: Variant, rows: list[Row]) -> Se
 def point_of(rows: list[Row]) -> Point:
     """Rows of one series and size as a point; several rows have their samples pooled."""
     first = rows[0]
-    bus_bytes = (first.busbw_gbps or 0.0) * (first.time_us or 0.0) * 1e3
     samples = [sample for row in rows for sample in row.samples_us]
-    stats, is_exact = first.stats, first.basis == "simulated" or first.run.is_foreign and len(samples) == 1
-    if stats and not samples:
-        return Point(first.bytes, stats.median, stats.p5, stats.p95, stats.p99, stats.min, stats.max, stats.ci_low,
-                     stats.ci_high, stats.count, bus_bytes, first.plan, is_exact)
+    is_exact = first.basis == "simulated" or first.run.is_foreign and len(samples) == 1
+    return Point(first.bytes, _stats_of(first.stats if len(rows) == 1 or not samples else None, samples, rows),
+                 (first.busbw_gbps or 0.0) * (first.time_us or 0.0) * 1e3, first.plan, is_exact)
+
+
+def _stats_of(known: Optional[Stats], samples: list[float], rows: list[Row]) -> Stats:
+    """The record's statistics, with the interval of its samples as estimate.py computes it."""
     if not samples:
-        mean = float(np.mean([row.time_us for row in rows]))
-        return Point(first.bytes, mean, mean, mean, mean, mean, mean, None, None, 0, bus_bytes, first.plan, is_exact)
-    median, p5, p95, p99 = np.percentile(samples, [50, 5, 95, 99]).tolist()
+        return known or Stats(0, *[float(np.mean([row.time_us for row in rows]))] * 7, None, None)
     interval = median_of(samples)
-    if stats and len(rows) == 1:
-        interval *= stats.median / max(median, 1e-9)
-        median, p5, p95, p99 = stats.median, stats.p5, stats.p95, stats.p99
-    return Point(first.bytes, median, p5, p95, p99, min(samples), max(samples), interval.low, interval.high, len(samples),
-                 bus_bytes, first.plan, is_exact)
+    if known:
+        interval *= known.median / max(interval.value, 1e-9)
+        return replace(known, count=len(samples), ci_low=interval.low, ci_high=interval.high)
+    p5, p95, p99 = np.percentile(samples, [5, 95, 99]).tolist()
+    return Stats(len(samples), interval.value, float(np.mean(samples)), min(samples), max(samples), p5, p95, p99,
+                 interval.low, interval.high)

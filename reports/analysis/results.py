@@ -1,16 +1,17 @@
 """Results of the page of collectives, one per panel, with their sentences: ring or tree, the reasons, and the fastest at each size."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Optional, Sequence, Union
 
 from reports.analysis.crossover import (
     best_point, compare, Comparison, comparison_text, fastest_spans, fastest_text, margin_text, sentence, Span, spread_of,
     Verdict)
 from reports.analysis.estimate import alike, certain_factor, undecided
-from reports.analysis.fit import Fit, FitKey, fits_of, key_of, NoFit, Prediction, Predictions, predictions_of
+from reports.analysis.fit import Fit, Fits, fits_of, key_of, NoFit, Prediction, Predictions, predictions_of
 from reports.analysis.groups import by, listed, Places
-from reports.analysis.panels import Panel, panels_of, Point, Series, Setting, Variant
-from reports.records import Link, Records
+from reports.analysis.panels import Panel, Point, rows_by_panel, Series, Variant
+from reports.records import Link, Records, Row
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
 
 
@@ -157,7 +158,7 @@ def _disagreement(first: Family, second: Family, measured: Comparison, model: Co
             "(reduction, memory traffic, caches, ranks that share cores) decides there.")
 
 
-# Converts records to all results of the page: one PanelResult per panel, with its sentences.
+# ---- Records to all results of the page: a panel with its sentences
 
 @dataclass(frozen=True)
 class Duel:
@@ -170,34 +171,69 @@ class Duel:
 
 
 @dataclass(frozen=True)
-class PanelResult:
-    name: str  # "8 ranks, float sum, measured": distinguishes the panels of a collective
-    panel: Panel
-    duels: tuple[Duel, ...]
-    fastest: tuple[Span, ...]  # empty where nothing was timed
-    predictions: Predictions
-    answer: str  # ring or tree, in a sentence, or the reason why there is no answer; may be empty
-    best: str  # the fastest of all, in a sentence
-    why: str
-    bounds: str  # sizes up to which latency decides
+class PanelResult(Panel):
+    fits: Fits = field(default_factory=dict, repr=False)  # by place and way of running, of all panels
 
     @property
-    def finding(self) -> str:
-        """The panel's most important sentence."""
-        return self.answer if self.duels or self.panel.setting.collective == "send_recv" else self.best
+    def name(self) -> str:
+        """Name such as "8 ranks, float sum, measured", which distinguishes the panels of a collective."""
+        first = self.first
+        return listed(counted(first.ranks, "rank"), self.dtype, f"root {first.root}" if first.root > 0 else "",
+                      basis_text(first), self.place, f"on {self.gpus}" if self.gpus else "")
+
+    @property
+    def headline(self) -> str:
+        """Title such as "All-reduce, 8 ranks, float sum, measured"."""
+        return f"{collective_name(self.first.collective)}, {self.name}"
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        return predictions_of(self, self.fits)
+
+    @cached_property
+    def duels(self) -> tuple[Duel, ...]:
+        variants = dict.fromkeys(series.variant for series in self.series)
+        pairs = [[family(name, self.series, variant) for name in ("tree", "ring")] for variant in variants]
+        return tuple(_duel(tree, ring, self) for tree, ring in pairs if tree and ring)
+
+    @cached_property
+    def fastest(self) -> tuple[Span, ...]:
+        """Empty where nothing was timed."""
+        return fastest_spans(self.series)
+
+    @property
+    def answer(self) -> str:
+        """Ring or tree, in a sentence, or the reason why there is no answer; may be empty. For messages, alpha and beta."""
+        if self.first.collective == "send_recv":
+            return " ".join(_fit_text(self.fits[key_of(self, variant)], self.first.run.link)
+                            for variant in dict.fromkeys(series.variant for series in self.series))
+        return " ".join(duel.text for duel in self.duels) if self.duels else _no_answer(self)
+
+    @property
+    def best(self) -> str:
+        """The fastest of all, in a sentence."""
+        return _best_text(self) + _members_text(self.duels)
+
+    @property
+    def why(self) -> str:
+        return " ".join(duel.why for duel in self.duels if duel.why)
+
+    @property
+    def bounds(self) -> str:
+        """Sizes up to which latency decides."""
+        return _bounds_text(self.duels, self.predictions)
+
+    @property
+    def told(self) -> list[tuple[str, ...]]:
+        return [(self.answer if self.duels or self.first.collective == "send_recv" else self.best, self.why)]
 
 
-@dataclass(frozen=True)
-class Analysis:
-    results: tuple[PanelResult, ...]
-    fits: dict[FitKey, Union[Fit, NoFit]]
-
-
-def analyse(records: Records) -> Analysis:
-    panels = panels_of(records)
-    fits = fits_of(panels)
+def analyse(records: Records) -> tuple[PanelResult, ...]:
     places = Places(records.runs)
-    return Analysis(tuple(_result(panel, fits, places) for panel in panels), fits)
+    panels = [PanelResult(f"panel-{number}", tuple(rows), places.of(rows[0].run.machine.fingerprint, rows[0].run.build))
+              for number, rows in enumerate(rows_by_panel(records.rows), start=1)]
+    fits = fits_of(panels)
+    return tuple(replace(panel, fits=fits) for panel in panels)
 
 
 def link_text(link: Optional[Link]) -> str:
@@ -207,33 +243,10 @@ def link_text(link: Optional[Link]) -> str:
     return " link of " + ", ".join(parts + ([rate_text(link.gbps)] if link.gbps is not None else []))
 
 
-def basis_text(setting: Setting) -> str:
+def basis_text(row: Row) -> str:
     """Words for the basis: "measured", "emulated link of 10 µs, 1 GB/s", "simulated on dgx-h100"."""
-    return setting.basis + link_text(setting.link) + (f" on {setting.devices_of}" if setting.devices_of else "")
-
-
-def _name(setting: Setting, places: Places) -> str:
-    reduced = "" if setting.op in ("none", "") else f" {setting.op}"
-    return listed(counted(setting.ranks, "rank"), setting.dtype + reduced, f"root {setting.root}" if setting.root > 0 else "",
-                  basis_text(setting), places.of(setting.fingerprint, setting.build))
-
-
-def _result(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]], places: Places) -> PanelResult:
-    predictions = predictions_of(panel, fits)
-    duels = tuple(_duels(panel, predictions))
-    fastest = fastest_spans(panel.series)
-    answer = _answer(panel, duels, fits)
-    why = " ".join(duel.why for duel in duels if duel.why)
-    name = _name(panel.setting, places) + (f", on {panel.gpus}" if panel.gpus else "")
-    return PanelResult(name, panel, duels, fastest, predictions, answer,
-                       _best_text(panel, fastest) + _members_text(duels), why, _bounds_text(duels, predictions))
-
-
-def _answer(panel: Panel, duels: tuple[Duel, ...], fits: dict[FitKey, Union[Fit, NoFit]]) -> str:
-    if panel.setting.collective == "send_recv":
-        return " ".join(_fit_text(fits[key_of(panel.setting, variant)], panel.setting.link)
-                        for variant in dict.fromkeys(series.variant for series in panel.series))
-    return " ".join(duel.text for duel in duels) if duels else _no_answer(panel)
+    machine = row.run.simulated_machine
+    return row.basis + link_text(row.run.link) + (f" on {machine}" if machine else "")
 
 
 def _fit_text(fit: Union[Fit, NoFit], link: Optional[Link]) -> str:
@@ -246,22 +259,12 @@ def _fit_text(fit: Union[Fit, NoFit], link: Optional[Link]) -> str:
             f"{short(100 * fit.worst_error, 2)} % off at {bytes_text(fit.worst_bytes)}, R² {fit.r2:.4f}{was}).{doubt}")
 
 
-def _duels(panel: Panel, predictions: Predictions) -> list[Duel]:
-    variants: list[Variant] = list(dict.fromkeys(series.variant for series in panel.series))
-    duels = []
-    for variant in variants:
-        tree, ring = family("tree", panel.series, variant), family("ring", panel.series, variant)
-        if tree and ring:
-            duels.append(_duel(tree, ring, panel, predictions))
-    return duels
-
-
-def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions) -> Duel:
+def _duel(tree: Family, ring: Family, panel: PanelResult) -> Duel:
     comparison = compare(tree.best, ring.best)
-    text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.setting.ranks, 'rank')}",
+    text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.first.ranks, 'rank')}",
                            panel.oversubscribed)
     margin = "" if panel.oversubscribed else margin_text(tree.called, ring.called, comparison)
-    why = why_text(tree, ring, comparison, predictions)
+    why = why_text(tree, ring, comparison, panel.predictions)
     return Duel(tree, ring, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
 
 
@@ -275,20 +278,20 @@ def _no_answer(panel: Panel) -> str:
     return ""
 
 
-def _best_text(panel: Panel, fastest: tuple[Span, ...]) -> str:
-    if not fastest:
+def _best_text(panel: PanelResult) -> str:
+    if not panel.fastest:
         return "Nothing here was timed correctly."
     if len(panel.series) == 1:
         return _single_text(panel)
     sizes = [point.bytes for series in panel.series for point in series.points]
     if len(sizes) == len(set(sizes)):  # such as with --algo auto
         return f"{joined([series.label for series in panel.series])} were run at different sizes, so nothing here says which is faster."
-    text = f"Of {counted(len(panel.series), 'algorithm')}, {fastest_words(panel, fastest)}"
+    text = f"Of {counted(len(panel.series), 'algorithm')}, {fastest_words(panel)}"
     return f"{text}.{_stake_text(panel)}"
 
 
-def fastest_words(panel: Panel, fastest: tuple[Span, ...]) -> str:
-    return fastest_text(fastest, spread_of(panel.series, fastest), panel.oversubscribed)
+def fastest_words(panel: PanelResult) -> str:
+    return fastest_text(panel.fastest, spread_of(panel.series, panel.fastest), panel.oversubscribed)
 
 
 def _single_text(panel: Panel) -> str:
@@ -329,8 +332,3 @@ def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
     (first, names), *others = by(known, lambda one: about(one.latency_bound_below), lambda one: one.label).items()
     tail = "".join(f", {joined(labels)} near {size}" for size, labels in others)
     return f"{joined(names)} {'turns' if len(names) == 1 else 'turn'} from latency-bound to bandwidth-bound near {first}{tail}."
-
-
-def headline(result: PanelResult) -> str:
-    """Title such as "All-reduce, 8 ranks, float sum, measured"."""
-    return f"{collective_name(result.panel.setting.collective)}, {result.name}"

@@ -1,12 +1,12 @@
 """First page of a report with several pages: the finding of each, in a sentence and a figure."""
 from collections import Counter
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Optional, Sequence
 
 from reports.analysis.caveats import disturbed_text
-from reports.analysis.groups import Finding
 from reports.analysis.training.runs import chart_stem, line_name, line_text, parts_text, run_name, telling, titled
-from reports.html.run_view import FrameView, frame_view
+from reports.html.run_view import FrameView, frame_view, run_views
 from reports.page import Drawing, Fact
 from reports.records import Records, Scaling, Training
 from reports.report import Report
@@ -16,44 +16,17 @@ MOST = 3  # findings of a page
 
 
 @dataclass(frozen=True)
-class Card:
-    subject: str
-    title: str
-    question: str
-    file: str
-    findings: Sequence[Finding]
-    errors: Sequence[str]
-    figure: Optional[Drawing]
-
-
-@dataclass(frozen=True)
-class About:
-    """The properties of a page that the frame of all pages reads."""
-
-    subject: str = "overview"
-    template: str = "overview.html"
-
-
-@dataclass(frozen=True)
 class Overview:
-    cards: Sequence[Card]
+    views: Sequence[Any]  # the other pages
     frame: FrameView
-    about: About = About()
+    about = SimpleNamespace(subject="overview", template="overview.html")  # what the frame of all pages reads of a page
 
 
 def overview_of(records: Records, views: Sequence[Any], files: Sequence[str]) -> Overview:
-    """`views` are the other pages."""
-    frame = frame_view(records, [], files)
-    basis = Counter(run.basis for run in frame.runs)
+    basis = Counter(view.of_all("basis") for view in run_views(records))
     facts = [Fact("What was run", joined(sorted({run.program for run in records.runs}))),
              Fact("Basis", joined([f"{counted(number, 'run')} {name}" for name, number in basis.items()]))]
-    return Overview([_card(view) for view in views], frame_view(records, facts, files))
-
-
-def _card(view: Any) -> Card:
-    about, findings = view.about, view.part.findings[:MOST]
-    return Card(about.subject, about.title, about.question, f"{about.subject}.html", findings,
-                [note.text for note in view.part.notes if note.level == "error"], about.chosen(about.figure, findings, view.sections))
+    return Overview(views, frame_view(records, facts, files))
 
 
 # ---- One training step in a few sentences and a chart, with which the first page opens if there is one

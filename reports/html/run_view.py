@@ -13,20 +13,16 @@ from reports.records import Machine, Records, Run
 from reports.units import bytes_text, joined
 
 
-MachineView = Sequence[Fact]
-
-
 @dataclass(frozen=True)
 class RunView:
     """One run of a program, which may write several records: one for each number of ranks, or for each kind of link."""
 
-    run: Run  # its first record
-    ids: str
-    ranks: str
-    basis: str
-    command: str
-    rows: int
-    libraries: str
+    runs: Sequence[Run]
+    lines: int
+
+    def of_all(self, name: str) -> str:
+        """A field of all records: "2 and 4"."""
+        return joined([str(value) for value in dict.fromkeys(getattr(run, name) for run in self.runs)])
 
 
 @dataclass(frozen=True)
@@ -35,36 +31,24 @@ class FrameView:
 
     facts: Sequence[Fact]
     runs: Sequence[RunView]
-    machines: Sequence[MachineView]
+    machines: Sequence[Sequence[Fact]]
     files: Sequence[str]
 
 
 def frame_view(records: Records, told: Sequence[Fact], files: Sequence[str]) -> FrameView:
-    return FrameView(_facts(records, told), run_views(records), [_machine(machine) for machine in _machines(records)], files)
-
-
-def _facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
-    """The machines, then `told`, then the builds and the start times of the runs."""
+    """The facts are the machines, then `told`, then the builds and the start times of the runs."""
     runs = records.runs
-    return [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *told,
-            Fact("Build", joined(list(dict.fromkeys(_build(run) for run in runs)))), Fact("Started", _started(runs))]
+    facts = [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *told,
+             Fact("Build", joined(list(dict.fromkeys(_build(run) for run in runs)))), Fact("Started", _started(runs))]
+    return FrameView(facts, run_views(records), [_machine(machine) for machine in _machines(records)], files)
 
 
 def run_views(records: Records) -> list[RunView]:
-    lines = Counter(line.run.run for line in records.lines)
-    return [_run_view(runs, sum(lines[run.run] for run in runs)) for runs in _by_program_run(records.runs)]
-
-
-def _by_program_run(runs: Sequence[Run]) -> list[list[Run]]:
     """Records of one file that follow each other are of one run of a program if they have its command; a command may be unknown."""
-    return [list(found) for _, found in groupby(runs, key=lambda run: (run.file, run.command, run.build, run.seed) if run.command else run.run)]
-
-
-def _run_view(runs: Sequence[Run], rows: int) -> RunView:
-    first = runs[0]
-    of_all = {name: joined([str(value) for value in dict.fromkeys(getattr(run, name) for run in runs)]) for name in ("run", "ranks", "basis")}
-    return RunView(first, of_all["run"], of_all["ranks"], of_all["basis"], " ".join(first.command), rows,
-                   ", ".join(f"{name}: {version}" for name, version in first.libraries.items()))
+    lines = Counter(line.run.run for line in records.lines)
+    found = groupby(records.runs,
+                    key=lambda run: (run.file, run.command, run.build, run.seed) if run.command else run.run)
+    return [RunView(runs, sum(lines[run.run] for run in runs)) for _, (*runs,) in found]
 
 
 def _machines(records: Records) -> list[Machine]:
@@ -92,13 +76,6 @@ def _machine(machine: Machine) -> list[Fact]:
 
 # Trace files that a run wrote (--trace FILE): copied beside the page if they lie beside the records.
 
-@dataclass(frozen=True)
-class TraceLink:
-    name: str
-    href: str
-    what: str  # the command that wrote it
-
-
 def trace_name(run: Run) -> Optional[str]:
     for word, following in zip(run.command, [*run.command[1:], ""]):
         if word == "--trace":
@@ -108,19 +85,18 @@ def trace_name(run: Run) -> Optional[str]:
     return None
 
 
-def copy_traces(records: Records, files: Sequence[str], folder: Path) -> list[TraceLink]:
-    """Copies the runs' traces into `folder` and returns links to them. Records have no absolute paths: a trace is searched for in the
-    folder of the records, then in the current folder."""
-    links: dict[str, TraceLink] = {}
+def copy_traces(records: Records, folder: Path) -> dict[str, str]:
+    """Copies the runs' traces into `folder` and returns the command that wrote each. Records have no absolute paths: a trace
+    is searched for in the folder of the records, then in the current folder."""
+    commands: dict[str, str] = {}
     for run in records.runs:
         name = trace_name(run)
-        source = name and _found(name, files)
-        if not source or source.name in links:
-            continue
-        folder.mkdir(exist_ok=True)
-        shutil.copyfile(source, folder / source.name)
-        links[source.name] = TraceLink(source.name, f"{folder.name}/{source.name}", " ".join(run.command))
-    return list(links.values())
+        source = name and _found(name, records.files)
+        if source and source.name not in commands:
+            folder.mkdir(exist_ok=True)
+            shutil.copyfile(source, folder / source.name)
+            commands[source.name] = " ".join(run.command)
+    return commands
 
 
 def _found(name: str, files: Sequence[str]) -> Optional[Path]:

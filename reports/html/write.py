@@ -10,13 +10,13 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from reports.html.overview import Overview, overview_of, Story, story_of
-from reports.html.run_view import copy_traces, FrameView, frame_view, TraceLink
-from reports.page import Drawing, Page, Section
+from reports.html.overview import MOST, Overview, overview_of, Story, story_of
+from reports.html.run_view import copy_traces, FrameView, frame_view
+from reports.page import Drawing, Page, Section, telling_figure
 from reports.pages import pages
 from reports.plots.drawn import render
 from reports.progress import Progress
@@ -43,12 +43,17 @@ class PageView:
     about: Page
     part: Part
     sections: Sequence[Section]
-    traces: Sequence[TraceLink]
+    traces: Mapping[str, str]  # files in traces/, each with the command that wrote it
     frame: FrameView
 
     @property
     def drawings(self) -> list[Drawing]:
         return [one for section in self.sections for one in section.drawings]
+
+    @property
+    def figure(self) -> Optional[Drawing]:
+        """The figure of the first page."""
+        return telling_figure(self.about.figure, self.part.findings[:MOST], self.sections)
 
 
 def write_report(report: Report, out: Path) -> Path:
@@ -131,7 +136,7 @@ def _build(report: Report, folder: Path) -> None:
 
 
 def _page(part: Part, files: Sequence[str], folder: Optional[Path] = None) -> PageView:
-    traces = copy_traces(part.records, part.records.files, folder / "traces") if folder else []
+    traces = copy_traces(part.records, folder / "traces") if folder else {}
     frame = frame_view(part.records, part.page.facts(part.records, part.results), files)
     return PageView(part.page, part, part.page.sections(part.results), traces, frame)
 
@@ -172,11 +177,12 @@ def html_of(page: "PageView | Overview", link: PageLink, links: Sequence[PageLin
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["nb"] = unbroken
     environment.filters["untold"] = Untold(page)
-    environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format)
+    environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format,
+                               most=MOST)
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
     template = environment.get_template(page.about.template)
-    return template.render(page=page, about=page.about, frame=page.frame, link=link, links=links, story=story, css=assets["page.css"],
-                           js=assets["page.js"])
+    return template.render(getattr(page.about, "calls", {}), page=page, about=page.about, frame=page.frame, link=link,
+                           links=links, story=story, css=assets["page.css"], js=assets["page.js"])
 
 
 # A page in one file, for use as an artifact of CI: it contains its figures, and links to no other file.

@@ -33,11 +33,11 @@ def _section(result: BucketsResult) -> Section:
     """Exposed communication over bucket size, and charts of the rows that hide most and least."""
     title = "Exposed communication by bucket size"
     lines = drawing("lines", f"{result.anchor}-exposed", "layer_figures.bucket_figure", result, title, result.name,
-                    EMULATED if result.basis else "", f"{title}, a panel per number of ranks, a line per link: {result.name}")
+                    EMULATED if result.basis else "", f"A panel per number of ranks, a line per link: {result.name}")
     rows = table("Every row of the records: fewest ranks first, then the fastest links", (*_COLUMNS, *energy_columns(result.lines)), result.lines,
                  lambda one: reductions(one).status)
     return group(result, [best_text(result), *map(curve_text, result.curves), bytes_sentence(result)],
-                 [lines, *step_drawings(result.lines, result.anchor)], [rows], badge=result.basis)
+                 [lines, *step_drawings(result.lines, result.anchor)], [rows])
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:

@@ -1,51 +1,28 @@
 """The page of claims of surveys, and of the evidence for and against each."""
 from collections import Counter
-from dataclasses import dataclass
 from typing import Sequence
 
 from reports.analysis.groups import Finding
-from reports.claims.data import BASES, Commands, load_claims, load_suite
+from reports.claims.data import BASES, load_claims, load_suite
 from reports.claims.verdict import (
     HOLDS, NOT, ONLY_IF, UNDECIDED, UNKNOWN, UNTESTED, Answer, Settled, axis_text, range_text, settle, test_text, value_text)
 from reports.page import Cell, Column, Drawing, drawing, Fact, Figures, Page, Section, Table, table, Tables, words
 from reports.records import Records
 from reports.units import joined
 
-_CLASSES = {HOLDS: "holds", ONLY_IF: "only-if", NOT: "fails", UNTESTED: "untested", UNDECIDED: "untested", UNKNOWN: "untested"}
-ORDER = (HOLDS, ONLY_IF, NOT, UNDECIDED, UNTESTED, UNKNOWN)
+_VERDICTS = {  # the class on the page, words for one claim and for several
+    HOLDS: ("holds", "holds", "hold"), ONLY_IF: ("only-if", "holds only under a condition", "hold only under a condition"),
+    NOT: ("fails", "does not hold", "do not hold"),
+    UNDECIDED: ("untested", "is undecided on this machine", "are undecided on this machine"),
+    UNTESTED: ("untested", "is not testable here", "are not testable here"), UNKNOWN: ("untested", "was not run", "were not run")}
 FEWEST = 3  # fewest points of the longest curve of an answer that gets a figure
 _BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMULATED links or devices: not a time of this machine's own"}
-
-
-@dataclass(frozen=True)
-class EvidenceView:
-    basis: str
-    shows: str
-    value: str
-    test: str
-    verdict: str
-    css: str
-    commands: Sequence[str]
-
-
-@dataclass(frozen=True)
-class ClaimView:
-    """Texts of a claim, in addition to its figures and tables."""
-
-    settled: Settled
-    cells: dict[str, Sequence[str]]  # result of each basis, a line per piece of evidence
-    css: str
-    evidence: Sequence[EvidenceView]
 
 
 def summary_text(settled: Sequence[Settled]) -> str:
     """Words such as "26 claims: 11 hold, 9 hold under conditions, ..."."""
     counts = Counter(one.verdict for one in settled)
-    words = {HOLDS: ("holds", "hold"), ONLY_IF: ("holds only under a condition", "hold only under a condition"),
-             NOT: ("does not hold", "do not hold"), UNTESTED: ("is not testable here", "are not testable here"),
-             UNDECIDED: ("is undecided on this machine", "are undecided on this machine"),
-             UNKNOWN: ("was not run", "were not run")}
-    told = [f"{counts[verdict]} {words[verdict][counts[verdict] > 1]}" for verdict in ORDER if counts[verdict]]
+    told = [f"{counts[verdict]} {words[counts[verdict] > 1]}" for verdict, (_, *words) in _VERDICTS.items() if counts[verdict]]
     return f"{len(settled)} claims of surveys: {joined(told)}."
 
 
@@ -61,25 +38,24 @@ def _anchor(one: Settled) -> str:
 
 
 def _section(one: Settled) -> Section:
-    cells = {basis: [_cell(answer) for answer in one.answers if answer.evidence.basis == basis] for basis in BASES}
-    fields = ClaimView(one, cells, _CLASSES[one.verdict], [_evidence(answer, load_suite()) for answer in one.answers])
     drawn = [_drawing(one, number, answer) for number, answer in enumerate(one.answers) if is_drawn(answer)]
     tables = [_points(answer) for answer in one.answers if answer.found]
-    return Section(_anchor(one), one.claim.claim, blocks=[Figures(drawn), Tables(tables, opened=False)], fields=fields)
+    return Section(_anchor(one), one.claim.claim, blocks=[Figures(drawn), Tables(tables, opened=False)], fields=one)
 
 
 def _cell(answer: Answer) -> str:
-    if answer.found is None:
-        return UNKNOWN
-    name = f"{answer.evidence.short}: " if answer.evidence.short != answer.evidence.shows else ""
-    return name + range_text(answer)
+    """Result of a piece of evidence in the table of claims."""
+    has_name = answer.found and answer.evidence.short != answer.evidence.shows
+    return (f"{answer.evidence.short}: " if has_name else "") + _found(answer, UNKNOWN)
 
 
-def _evidence(answer: Answer, commands: Commands) -> EvidenceView:
-    evidence = answer.evidence
-    mine = [" ".join(command) for name, command in commands.items() if any(one.takes(name) for one in evidence.selections)]
-    return EvidenceView(evidence.basis, evidence.shows, range_text(answer) if answer.found else "–", test_text(evidence), answer.verdict,
-                        _CLASSES[answer.verdict], mine)
+def _found(answer: Answer, without: str = "–") -> str:
+    return range_text(answer) if answer.found else without
+
+
+def _commands(answer: Answer) -> list[str]:
+    return [" ".join(command) for name, command in load_suite().items()
+            if any(one.takes(name) for one in answer.evidence.selections)]
 
 
 def is_drawn(answer: Answer) -> bool:
@@ -94,7 +70,7 @@ def _drawing(one: Settled, number: int, answer: Answer) -> Drawing:
     title = evidence.shows[:1].upper() + evidence.shows[1:]
     return drawing("lines", f"claim-{one.claim.name}-{number}", "claim_figures.claim_figure", answer, title,
                    f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""),
-                   f"{title}, along {evidence.axis}")
+                   f"Along {evidence.axis}")
 
 
 def _points(answer: Answer) -> Table:
@@ -116,5 +92,7 @@ PAGE = Page(
     1, "claims", "Claims", "Which claims of surveys hold, and under which condition?",
     "What surveys of distributed training claim, and what counting, simulation, emulation and measurement say of it. Bases are never mixed.",
     records=lambda records: records, results=_settled, sections=lambda settled: [_section(one) for one in settled], figure="lines",
-    facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, template="claims.html",
-    of_claims=True)
+    facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, of_claims=True,
+    template="claims.html",
+    calls={"bases": BASES, "classes": {verdict: css for verdict, (css, *_) in _VERDICTS.items()}, "cell": _cell, "found": _found,
+           "test_text": test_text, "commands": _commands})

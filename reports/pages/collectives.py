@@ -1,20 +1,19 @@
 """The page of collectives: a panel for each setting, and maps of the fastest algorithm."""
 from collections import Counter
-from itertools import groupby
 from statistics import median
 from typing import Any, Optional, Sequence
 
 from reports.analysis.caveats import caveat_of, disturbed_text
 from reports.analysis.crossover import best_time, sentence, Verdict
-from reports.analysis.groups import Finding
-from reports.analysis.findings import badge_of, main_findings, maps_of, WinnerMap
+from reports.analysis.findings import main_findings, maps_of, WinnerMap
 from reports.analysis.fit import Prediction
-from reports.analysis.panels import labels_of, Panel, Series, Setting, variant_of
-from reports.analysis.results import analyse, basis_text, headline, link_text, PanelResult
+from reports.analysis.groups import by, dotted
+from reports.analysis.panels import labels_of, Series, variant_of
+from reports.analysis.results import analyse, basis_text, link_text, PanelResult
 from reports.check import notes_on_collectives
 from reports.page import (
-    Aside, BadLine, Block, Cell, Column, Drawing, drawing, Fact, Figures, NONE, numbers, Page, ranks_text, Section, Sentences, sizes, STATUS,
-    status_of, Table, table, Tables, words)
+    Aside, BadLine, basis_badge, Block, Cell, Column, Drawing, drawing, Fact, Figures, NONE, numbers, Page, ranks_text, Section, Sentences,
+    sizes, STATUS, status_of, Table, table, Tables, words)
 from reports.records import Records, Row
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text, unbroken
 
@@ -29,9 +28,8 @@ _WINNERS = (
 
 
 def results_table(result: PanelResult) -> Table:
-    panel, best = result.panel, {}
-    labels = labels_of(panel.rows)
-    for row in panel.rows:
+    labels, best = labels_of(result.lines), {}
+    for row in result.lines:
         if (time := _median(row)) is not None and row.ok:
             key = (row.bytes, row.in_place)
             best[key] = min(time, best.get(key, time))
@@ -51,7 +49,7 @@ def results_table(result: PanelResult) -> Table:
         numbers("vs fastest", ratio, "median over the fastest median at this size and placement", 3),
         Column("wrong", "number of wrong elements", lambda row: Cell("–" if row.wrong is None else f"{row.wrong:,}", row.wrong)),
         words("status", lambda row: STATUS.cell(row).text, "ok, wrong or failed"),
-    ], sorted(panel.rows, key=lambda row: (row.bytes, row.algorithm, row.in_place)), status_of)
+    ], sorted(result.lines, key=lambda row: (row.bytes, row.algorithm, row.in_place)), status_of)
 
 
 def _median(row: Row) -> Optional[float]:
@@ -67,15 +65,15 @@ def _interval(row: Row) -> Cell:
 # Columns of (point, its series' label).
 _PERCENTILES = (
     sizes("size", lambda row: row[0].bytes, "bytes of the message"), words("algorithm", lambda row: row[1], "algorithm with its options"),
-    numbers("samples", lambda row: row[0].samples, "number of timed calls"), numbers("min µs", lambda row: row[0].min, "the fastest call"),
-    numbers("p5 µs", lambda row: row[0].p5), numbers("p50 µs", lambda row: row[0].time_us, "median"), numbers("p95 µs", lambda row: row[0].p95),
-    numbers("p99 µs", lambda row: row[0].p99), numbers("max µs", lambda row: row[0].max, "the slowest call"),
-    numbers("p99 / p50", lambda row: row[0].p99 / row[0].time_us, "p99 over the median: how long the tail is", 3),
+    *(numbers(name, lambda row, field=field: getattr(row[0].stats, field), meaning) for name, field, meaning in (
+        ("samples", "count", "number of timed calls"), ("min µs", "min", "the fastest call"), ("p5 µs", "p5", ""),
+        ("p50 µs", "median", "median"), ("p95 µs", "p95", ""), ("p99 µs", "p99", ""), ("max µs", "max", "the slowest call"))),
+    numbers("p99 / p50", lambda row: row[0].stats.p99 / row[0].time_us, "p99 over the median: how long the tail is", 3),
 )
 
 
-def percentile_table(panel: Panel) -> Table:
-    points = [(point, one.label) for one in panel.series for point in one.points if point.samples]
+def percentile_table(panel: PanelResult) -> Table:
+    points = [(point, one.label) for one in panel.series for point in one.points if point.stats.count]
     return table("Percentiles of the time of a call", _PERCENTILES, sorted(points, key=lambda row: (row[0].bytes, row[1])))
 
 
@@ -110,20 +108,15 @@ _SHOWS = {  # description of a figure, the line below its title
 }
 
 
-def badge(setting: Setting) -> str:
-    if setting.basis == "measured":
-        return ""
-    where = f" on {setting.devices_of}" if setting.devices_of else link_text(setting.link)
-    return f"{setting.basis.upper()}{where}: not a time of this machine's own"
+def _badge(row: Row) -> str:
+    machine = row.run.simulated_machine
+    return basis_badge([row.basis], f" on {machine}" if machine else link_text(row.run.link))
 
 
 def subtitle(kind: str, result: PanelResult) -> str:
-    panel, setting = result.panel, result.panel.setting
-    transports = joined(sorted({series.variant.transport for series in panel.series}))
-    op = "" if setting.op in ("none", "") else f" {setting.op}"
-    parts = [collective_name(setting.collective), counted(setting.ranks, "rank"), f"{setting.dtype}{op}", transports,
-             *filter(None, [panel.gpus]), "in place" if panel.in_place else "out of place", _SHOWS[kind][1]]
-    return "  ·  ".join(parts)
+    transports = joined(sorted({series.variant.transport for series in result.series}))
+    return dotted(collective_name(result.first.collective), counted(result.first.ranks, "rank"), result.dtype, transports,
+                  result.gpus, "in place" if result.in_place else "out of place", _SHOWS[kind][1])
 
 
 def title_of(kind: str, result: PanelResult) -> str:
@@ -133,19 +126,19 @@ def title_of(kind: str, result: PanelResult) -> str:
 def _latency(result: PanelResult) -> str:
     if result.duels:
         return "Time of a call by message size"
-    size = result.panel.sizes[0]
-    best = min((point.time_us, one.label) for one in result.panel.series if (point := one.at(size)))
+    size = result.sizes[0]
+    best = min((point.time_us, one.label) for one in result.series if (point := one.at(size)))
     return f"{best[1]} takes {time_text(best[0])} at {bytes_text(size)}" + _of_all(result, "the least")
 
 
 def _busbw(result: PanelResult) -> str:
     rate, label, size = max((point.busbw_gbps(point.time_us), one.label, point.bytes)
-                            for one in result.panel.series for point in one.points)
+                            for one in result.series for point in one.points)
     return f"{label} reaches {rate_text(rate)} at {bytes_text(size)}" + _of_all(result, "the most")
 
 
 def _of_all(result: PanelResult, rank: str) -> str:
-    number = len(result.panel.series)
+    number = len(result.series)
     return f", {rank} of {number} algorithms" if number > 1 else ""
 
 
@@ -160,7 +153,7 @@ def _predicted(result: PanelResult) -> str:
 
 
 def _percentiles(result: PanelResult) -> str:
-    worst = max((point.p99 / point.time_us, one.label, point.bytes) for one in result.panel.series
+    worst = max((point.stats.p99 / point.time_us, one.label, point.bytes) for one in result.series
                 for point in one.points)
     return f"p99 is up to {times_text(worst[0])} the median ({worst[1]} at {bytes_text(worst[2])})"
 
@@ -178,7 +171,7 @@ _FIRST = ["ring", "double_tree", "tree"]
 def shown_labels(result: PanelResult) -> list[str]:
     """At most MOST labels: the best of ring and tree, the plain ring, series that are fastest at some sizes, libraries, then the others,
     those closest to the fastest first."""
-    series = result.panel.series
+    series = result.series
     if len(series) <= MOST:
         return [one.label for one in series]
     duellists = [family.representative.label for duel in result.duels for family in (duel.ring, duel.tree)]
@@ -198,57 +191,58 @@ def ordered(results: Sequence[PanelResult]) -> list[str]:
 
 def _by_distance(result: PanelResult) -> list[str]:
     """Labels by the median, over the sizes, of the time over the fastest's; the smallest ratio first."""
-    panel = result.panel
-    best = {size: best_time(panel.series, size) for size in panel.sizes}
+    best = {size: best_time(result.series, size) for size in result.sizes}
 
     def distance(series: Series) -> float:
         ratios = [point.time_us / best[point.bytes] for point in series.points]
         return sorted(ratios)[len(ratios) // 2]
-    return [series.label for series in sorted(panel.series, key=distance)]
+    return [series.label for series in sorted(result.series, key=distance)]
 
 
 # ---- Sections: for each collective its maps, then its panels
 
-def panel_drawings(result: PanelResult, places: dict[str, int], number: int) -> list[Drawing]:
+def panel_drawings(result: PanelResult, places: dict[str, int]) -> list[Drawing]:
     """`places`: each label's among the styles."""
-    series, setting = result.panel.series, result.panel.setting
+    series, first = result.series, result.first
     wanted = {"relative": len(series) > 1, "latency": True, "busbw": True, "predicted": bool(result.predictions.by_label),
-              "percentiles": any(point.samples > 1 for one in series for point in one.points)}
+              "percentiles": any(point.stats.count > 1 for one in series for point in one.points)}
     shown = {label: places[label] for label in shown_labels(result)} if series else {}
-    return [drawing(kind, f"{number:02d}-{setting.collective}-{setting.ranks}-ranks-{setting.basis}-{kind}", f"curves.{kind}",
-                    (result.predictions if kind == "predicted" else result.panel, shown), title_of(kind, result), subtitle(kind, result),
-                    badge(setting), f"{_SHOWS[kind][0]}; {headline(result)}") for kind, there in wanted.items() if series and there]
+    stem = f"{result.anchor}-{first.collective}-{first.ranks}-ranks-{first.basis}"
+    return [drawing(kind, f"{stem}-{kind}", f"curves.{kind}", (result, shown), title_of(kind, result), subtitle(kind, result),
+                    _badge(first), f"{_SHOWS[kind][0]}; {result.headline}")
+            for kind, there in wanted.items() if series and there]
 
 
 def map_drawing(winners: WinnerMap) -> Drawing:
-    setting, title = winners.setting, "The fastest algorithm by message size and number of ranks"
-    return drawing("winners", f"{winners.anchor}-{setting.collective}-{setting.basis}-winners", "curves.winner_map", winners, title,
-                   f"{winners.name}  ·  colour: the fastest  ·  number: time of the next over it, where it is more than 5 %", badge(setting), title)
+    first = winners.first
+    subtitle = dotted(winners.name, "colour: the fastest", "number: time of the next over it, where it is more than 5 %")
+    return drawing("winners", f"{winners.anchor}-{first.collective}-{first.basis}-winners", "curves.winner_map", winners,
+                   "The fastest algorithm by message size and number of ranks", subtitle, _badge(first))
 
 
 def _map(winners: WinnerMap) -> Section:
     blocks = [Sentences([winners.finding]), Figures([map_drawing(winners)], wide=True),
               Tables([table("Every size and number of ranks", _WINNERS, winners.cells)], opened=False)]
-    return Section(winners.anchor, f"Which algorithm at which size on how many ranks: {winners.name}", badge_of(winners.setting), blocks)
+    name = f"Which algorithm at which size on how many ranks: {winners.name}"
+    return Section(winners.anchor, name, winners.basis, blocks)
 
 
-def _panel(number: int, result: PanelResult, places: dict[str, int]) -> Section:
-    setting = result.panel.setting
-    name = "" if setting.basis == "measured" else basis_text(setting)
-    about, spread, plans = _about_prediction(result), percentile_table(result.panel), list(result.predictions.by_label.values())
-    tables = [*([table("Plans and their prediction", _PLANS, plans)] if plans else []), results_table(result), *([spread] if spread.lines else [])]
-    rows = result.panel.rows
+def _panel(result: PanelResult, places: dict[str, int]) -> Section:
+    rows, name = result.lines, basis_text(result.first) if result.basis else ""
+    about = _about_prediction(result)
+    tables = [table("Plans and their prediction", _PLANS, result.predictions.by_label.values()), results_table(result),
+              percentile_table(result)]
     disturbed = disturbed_text(rows)
     said = [disturbed] if disturbed else [result.answer, result.best, result.why, result.bounds]
-    blocks: list[Block] = [Sentences(said, caveat="" if disturbed else caveat_of(rows)),
-                           *([Aside(about)] if about else []), Figures(panel_drawings(result, places, number)), Tables(tables, name, opened=False)]
-    return Section(f"panel-{number}", headline(result), name, blocks)
+    blocks: list[Block] = [Sentences(said, caveat="" if disturbed else caveat_of(rows)), *([Aside(about)] if about else []),
+                           Figures(panel_drawings(result, places)), Tables(tables, name, opened=False)]
+    return Section(result.anchor, result.headline, name, blocks)
 
 
 def _about_prediction(result: PanelResult) -> str:
     """Warning about the predicted times; empty if there is nothing to warn of."""
     predictions = result.predictions
-    if not result.panel.series or not predictions.no_fit:
+    if not result.series or not predictions.no_fit:
         return ""
     if not predictions.by_label:
         return f"Measured against predicted: not possible here, {predictions.no_fit}."
@@ -258,25 +252,11 @@ def _about_prediction(result: PanelResult) -> str:
 
 
 def _sections(results: Sequence[PanelResult]) -> list[Section]:
-    maps, places = maps_of(results), {label: place for place, label in enumerate(ordered(results))}
-    panels = [(result.panel.setting.collective, _panel(number, result, places)) for number, result in enumerate(results, start=1)]
+    places = {label: place for place, label in enumerate(ordered(results))}
+    maps = by(maps_of(results), lambda one: one.first.collective)
     return [Section(name.replace("_", "-"), collective_name(name), link=collective_name(name),
-                    parts=[*(_map(one) for one in maps if one.setting.collective == name), *(panel for _, panel in found)])
-            for name, found in groupby(panels, key=lambda one: one[0])]
-
-
-def _chosen(kind: str, findings: Sequence[Finding], sections: Sequence[Section]) -> Optional[Drawing]:
-    """The figure of the first finding's panel; else measured ones first, of all-reduce and of most ranks."""
-    drawings = [one for section in sections for one in section.drawings]
-    stems = [f"{number.zfill(2)}-" if section == "panel" else f"{finding.anchor}-"
-             for finding in findings for section, _, number in [finding.anchor.partition("-")]]
-    own = [one for stem in stems for one in drawings if one.stem.startswith(stem)]
-
-    def order(one: Drawing) -> tuple:
-        before, _, ranks = one.stem.split("-ranks-")[0].rpartition("-")
-        return one.kind == "winners", "-measured-" not in one.stem, not before.endswith("-all_reduce"), -int(ranks) if ranks.isdecimal() else 0
-    rest = sorted(drawings, key=order)
-    return next((one for one in [*own, *rest] if one.kind == kind), next(iter([*own, *rest]), None))
+                    parts=[*map(_map, maps.get(name, ())), *(_panel(one, places) for one in panels)])
+            for name, panels in by(results, lambda one: one.first.collective).items()]
 
 
 # ---- The page
@@ -304,6 +284,6 @@ def _bad(row: Row) -> BadLine:
 
 PAGE = Page(
     2, "collectives", "Collectives", "Which algorithm is fastest at which size?", "Ring or tree, at which size, and why.",
-    records=lambda records: records.only("rows"), results=lambda records: analyse(records).results, sections=_sections, figure="relative",
+    records=lambda records: records.only("rows"), results=analyse, sections=_sections, figure="relative",
     facts=_facts, findings=main_findings, notes=notes_on_collectives, bad=lambda records: [_bad(row) for row in records.rows if not row.ok],
-    bad_heading="Wrong and failed rows", chosen=_chosen)
+    bad_heading="Wrong and failed rows")

@@ -2,6 +2,7 @@
 from typing import Iterable, Optional, Sequence
 
 from reports.analysis.gate.results import analyse_gates, GateResult, pairs_text, sentences
+from reports.analysis.groups import dotted
 from reports.analysis.gate.words import counts_text, limit_text, NONE, value_text
 from reports.check import machine_text, Note
 from reports.page import Cell, Column, counts, Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
@@ -25,10 +26,6 @@ def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
     return sorted((one for one in series if one.changes or one.points and one.channel == "stored"), key=key)[:MOST_SERIES]
 
 
-def _dotted(*parts: str) -> str:
-    return unbroken("  ·  ".join(part for part in parts if part))
-
-
 def _history(result: GateResult) -> list[Drawing]:
     shown = shown_series(result.series)
     if not shown:
@@ -36,10 +33,10 @@ def _history(result: GateResult) -> list[Drawing]:
     changed = sum(bool(one.changes) for one in result.series)
     title = f"{changed:,} of {counted(len(result.series), 'case')} changed over time" if changed else "No case changed over time"
     left_out = len(result.series) - len(shown)
-    subtitle = _dotted(result.name, "dashed: change points, with the commits to blame at the right",
+    subtitle = dotted(result.name, "dashed: change points, with the commits to blame at the right",
                        f"{counted(left_out, 'case')} more in the records" if left_out else "")
-    return [drawing("parts", f"{result.anchor}-history", "gate_figures.history_figure", shown, title, subtitle, "",
-                    f"A line a case over record files, with change points. {title}")]
+    return [drawing("parts", f"{result.anchor}-history", "gate_figures.history_figure", shown, title, unbroken(subtitle),
+                    what="A line a case over record files, with change points")]
 
 
 def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold: float) -> list[Drawing]:
@@ -48,17 +45,18 @@ def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold:
     title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text(cases)}"
     untold = sum(not case.ratio for case in cases)
     only = f"{counted(untold, 'case')} without a ratio: only in the table" if untold else ""
-    return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_of", (cases, threshold, result.compared.confidence), title,
-                    _dotted(result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s"), "",
-                    f"A row a case: the change with its interval, worst first. {title}")]
+    return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_figure",
+                    (cases, threshold, result.compared.confidence), title,
+                    unbroken(dotted(result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s")),
+                    what="A row a case: the change with its interval, worst first")]
 
 
 def _drawings(result: GateResult) -> list[Drawing]:
     """A history's steps are in its own figure. Of counts those that changed: rows at 0 % for unchanged ones would carry no information."""
     if result.series:
         return _history(result)
-    timed = [case for case in result.cases if case.channel in TIMED]
-    changed = [case for case in result.cases if case.channel not in TIMED and case.verdict != "same"]
+    timed = [case for case in result.lines if case.channel in TIMED]
+    changed = [case for case in result.lines if case.channel not in TIMED and case.verdict != "same"]
     return [*_forest(result, timed, "times", result.compared.threshold), *_forest(result, changed, "counts", 0.0)]
 
 
@@ -96,21 +94,21 @@ _CHANGES = (
 
 
 def cases_table(result: GateResult) -> Table:
-    rows = [(case, case) for case in result.cases]
+    rows = [(case, case) for case in result.lines]
     said = [column for column in _CASES if any(column.cell(row).text not in ("", NONE) for row in rows)]
     return table("Every case, worst first", said, rows, lambda row: "wrong" if row[0].verdict == "slower" else "ok")
 
 
 def _tables(result: GateResult) -> list[Table]:
     changes = [(one, change) for one in result.series for change in one.changes]
-    return [*([cases_table(result)] if result.cases else []),
-            *([table("Every change point", _CHANGES, changes, lambda row: "wrong" if row[1].recent and row[1].worse else "ok")] if changes else [])]
+    return [cases_table(result), table("Every change point", _CHANGES, changes,
+                                       lambda row: "wrong" if row[1].recent and row[1].worse else "ok")]
 
 
 # ---- The page
 
 def _facts(_: Records, results: Sequence[GateResult]) -> list[Fact]:
-    cases = [case for result in results for case in result.cases]
+    cases = [case for result in results for case in result.lines]
     return [Fact("What was compared", joined([result.name for result in results])),
             Fact("Verdicts", f"{counts_text(cases)}, in {sum(result.compared.seconds for result in results):.0f} s"),
             Fact("Threshold", joined(list(dict.fromkeys(_limit(result) for result in results))))]
@@ -118,7 +116,7 @@ def _facts(_: Records, results: Sequence[GateResult]) -> list[Fact]:
 
 def _limit(result: GateResult) -> str:
     limit = limit_text(result.compared.threshold)
-    if result.cases and not any(case.channel in TIMED for case in result.cases):
+    if result.lines and not any(case.channel in TIMED for case in result.lines):
         return f"{limit} of instructions, none of what is exact"
     return f"{limit}: smaller changes do not matter"
 
@@ -134,10 +132,10 @@ def _notes(results: Sequence[GateResult]) -> Iterable[Note]:
 
 
 def _section(result: GateResult) -> Section:
-    return group(result, [result.headline, *sentences(result)], _drawings(result), _tables(result), badge="")
+    return group(result, [result.answer, *sentences(result)], _drawings(result), _tables(result))
 
 
 PAGE = Page(
     14, "gate", "Gate", "Did the change make anything slower?", "Did the change make anything slower?",
     records=lambda records: records.only("verdicts", "histories"), results=analyse_gates, sections=each(_section), figure="times",
-    facts=_facts, notes=lambda records, results: list(_notes(results)), bad_heading="")
+    facts=_facts, notes=lambda records, results: list(_notes(results)))

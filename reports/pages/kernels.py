@@ -1,16 +1,16 @@
 """The page of kernels under the measured ceilings of their device."""
 from collections import Counter
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, Sequence
 
-from reports.analysis.caveats import findings_of
-from reports.analysis.roofline.findings import (
-    analyse_kernels, badge_of, Comparison, comparison_text, comparisons_of, NEAR, RooflineResult, sides)
-from reports.analysis.roofline.rooflines import binding_name, case_of, ceilings_text, LEVELS, plotted, Roofline, UNITS, way_of, way_text
+from reports.analysis.groups import dotted
+from reports.analysis.roofline.findings import Comparison, comparison_text, comparisons_of, kernel_findings, NEAR
+from reports.analysis.roofline.rooflines import (
+    analyse_kernels, binding_name, case_of, ceilings_text, LEVELS, plotted, Roofline, UNITS, way_of, way_text)
 from reports.check import notes_on_kernels
 from reports.page import (
-    BadLine, Block, Cell, Column, Drawing, drawing, each, Fact, Figures, NONE, number, numbers, Page, Section, Sentences, SmallTables,
-    Table, table, Tables, Title, words)
-from reports.records import Ceiling, Kernel, Records
+    bad_lines, BadLine, basis_badge, Block, Cell, Column, Drawing, drawing, each, Fact, Figures, numbers, Page,
+    Section, Sentences, SmallTables, Table, table, Tables, Title, words)
+from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, short, unbroken
 
 MOST_ROWS = 36  # rows of a figure that compares two ways; if there are more, those with the largest and smallest ratios
@@ -20,8 +20,7 @@ MOST_ROWS = 36  # rows of a figure that compares two ways; if there are more, th
 
 def kernels_table(roofline: Roofline) -> Table:
     """Rows of all records, farthest from the limit first; those without a share at the end, and last those that were left out."""
-    ceilings = [one for each in roofline.ceilings.values() for one in each.all]
-    kernels = sorted(roofline.kernels, key=lambda one: (not one.was_run, not one.ok, one.share is None, one.share or 0.0, one.kernel))
+    kernels = sorted(roofline.lines, key=lambda one: (not one.was_run, not one.ok, one.share is None, one.share or 0.0, one.kernel))
     return table("Every timed kernel, farthest from its limit first", [
         words("kernel", lambda one: one.kernel), words("shape", lambda one: one.shape), words("dtype", lambda one: one.dtype, "dtype of the activations"),
         numbers("threads", lambda one: one.threads, "threads of the pool; 1 on a GPU"),
@@ -29,7 +28,7 @@ def kernels_table(roofline: Roofline) -> Table:
         words("timing", lambda one: one.timing, "the host's clock, CUDA events, or a CUDA graph's replay"),
         words("code", lambda one: one.implementation or "–", "code that ran: a library's or our own, or the instruction set of our loops"),
         numbers("share %", lambda one: None if one.share is None else 100 * one.share, "share of the binding ceiling; 100 is at the ceiling", 3),
-        words("bound by", lambda one: binding_name(one, ceilings), "the ceiling that allows the least speed"),
+        words("bound by", lambda one: binding_name(one, roofline.latest_ceilings), "the ceiling that allows the least speed"),
         numbers("GB/s", lambda one: one.gbps, "declared bytes divided by the median"),
         numbers("GFLOP/s", lambda one: one.gflops, "declared FLOPs divided by the median"),
         numbers("median µs", lambda one: one.median_us, "median time of a call"), numbers("p5 µs", lambda one: one.stats and one.stats.p5),
@@ -49,45 +48,37 @@ def _result(one: Kernel) -> str:
 
 
 def _small_table(roofline: Roofline, caption: str, kind: Column, names: Sequence[str], columns: Iterable[Column],
-                 places: Sequence[str]) -> Optional[Table]:
+                 places: Sequence[str]) -> Table:
     """A line per number of threads and name of a ceiling, a column per place in which it was measured."""
     rows = [(each, name) for each in roofline.ceilings.values() for name in names if any(each.value(name, place) for place in places)]
-    threads = [numbers("threads", lambda row: row[0].threads, "threads of the pool")] if roofline.place.device == "cpu" else []
-    return table(caption, [*threads, kind, *columns], rows) if rows else None
+    threads = [numbers("threads", lambda row: row[0].threads, "threads of the pool")] if roofline.device == "cpu" else []
+    return table(caption, [*threads, kind, *columns], rows)
 
 
 def _value(name: str, place: str, meaning: str) -> Column:
     return numbers(name, lambda row: row[0].value(row[1], place), meaning, 3)
 
 
-def bandwidth_table(roofline: Roofline) -> Optional[Table]:
+def bandwidth_table(roofline: Roofline) -> Table:
     """Table in GB/s: a line per number of threads and way of access, a column per level."""
-    levels = [level for level in LEVELS if any(one.level == level for one in _all_ceilings(roofline))]
+    levels = [level for level in LEVELS if any(one.level == level for one in roofline.latest_ceilings)]
     return _small_table(roofline, "Bandwidth", words("GB/s of", lambda row: row[1], "way of access"), ("copy", "read", "triad"),
                         [_value(LEVELS[level], level, f"operands in {LEVELS[level]}") for level in levels], levels)
 
 
-def arithmetic_table(roofline: Roofline) -> Optional[Table]:
+def arithmetic_table(roofline: Roofline) -> Table:
     """Table in GFLOP/s: a line per number of threads and loop, a column per dtype."""
-    dtypes = list(dict.fromkeys(one.dtype for one in _all_ceilings(roofline) if one.unit == "gflops" and one.dtype))
+    dtypes = list(dict.fromkeys(one.dtype for one in roofline.latest_ceilings if one.unit == "gflops" and one.dtype))
     return _small_table(roofline, "Arithmetic", words("GFLOP/s of", lambda row: row[1], "fma: in registers; gemm: a large square product"),
                         ("fma", "gemm"), [_value(dtype, dtype, f"arithmetic in {dtype}") for dtype in dtypes], dtypes)
-
-
-def _all_ceilings(roofline: Roofline) -> list[Ceiling]:
-    return [one for each in roofline.ceilings.values() for one in each.all]
-
-
-def _of_stats(name: str) -> Column:
-    return Column(name, "median of the samples" if name == "median" else "",
-                  lambda one: number(getattr(one.stats, name)) if one.stats else NONE)
 
 
 _CEILINGS = (
     numbers("threads", lambda one: one.threads), words("ceiling", lambda one: one.name),
     words("level or dtype", lambda one: LEVELS.get(one.level or "", one.level) or one.dtype or "–"),
     Column("value", "best sample", lambda one: Cell(short(one.value, 4), one.value)), words("unit", lambda one: UNITS[one.unit]),
-    *map(_of_stats, ("median", "p5", "p95")), numbers("samples", lambda one: one.stats and one.stats.count),
+    numbers("median", lambda one: one.stats and one.stats.median, "median of the samples"),
+    numbers("p5", lambda one: one.stats and one.stats.p5), numbers("p95", lambda one: one.stats and one.stats.p95), numbers("samples", lambda one: one.stats and one.stats.count),
 )
 
 
@@ -99,37 +90,30 @@ _FIGURES = {  # the function, what it shows, its description
                  "bands: from the least to the most that copy, read, triad or fma, gemm reach"),
     "shares": ("kernel_dots.shares_figure", "Share of the binding ceiling of each kernel",
                "a dot a shape and dtype, at the median; farthest from the limit first"),
-    "caches": ("kernel_dots.dumbbells_of", "GB/s of each kernel with cold and with warm caches", "at the median"),
-    "threads": ("kernel_dots.dumbbells_of", "GB/s of each kernel with few and with many threads", "at the median"),
+    "caches": ("kernel_dots.dumbbells_figure", "GB/s of each kernel with cold and with warm caches", "at the median"),
+    "threads": ("kernel_dots.dumbbells_figure", "GB/s of each kernel with few and with many threads", "at the median"),
 }
 
 
-def shared(roofline: Roofline) -> bool:
-    return any(kernel.share is not None for cases in roofline.timed.values() for kernel in cases.values())
-
-
-def kernel_drawings(result: RooflineResult) -> list[Drawing]:
+def kernel_drawings(roofline: Roofline) -> list[Drawing]:
     """Figures for which there are data."""
-    roofline, place = result.roofline, result.roofline.place
     if not roofline.timed:
         return []
-    compared = comparisons_of(roofline)
-    shown = {"roofline": roofline if any(plotted(cases) for cases in roofline.timed.values()) else None,
-             "shares": roofline if shared(roofline) else None,
-             **{kind: (found, sides(found[0])) if found else None for kind, found in compared.items()}}
-    return [_drawing(result, kind, of, f"{result.anchor}-{place.device}-{place.basis}-{kind}", compared.get(kind, []))
-            for kind, of in shown.items() if of]
+    timed = [one for cases in roofline.timed.values() for one in cases.values()]
+    shown = {"roofline": roofline if any(map(plotted, roofline.timed.values())) else None,
+             "shares": roofline if any(one.share is not None for one in timed) else None, **comparisons_of(roofline)}
+    return [_drawing(roofline, kind, of) for kind, of in shown.items() if of]
 
 
-def _drawing(result: RooflineResult, kind: str, of: Any, stem: str, comparisons: Sequence[Comparison]) -> Drawing:
+def _drawing(roofline: Roofline, kind: str, of: Roofline | Sequence[Comparison]) -> Drawing:
     draw, what, about = _FIGURES[kind]
-    basis = result.roofline.place.basis
     title = what if kind != "shares" else unbroken(
-        f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(result.roofline))}")
-    cases = len({pair.case for one in comparisons for pair in one.pairs})
-    cut = f"  ·  the {MOST_ROWS // 2} largest and {MOST_ROWS // 2} smallest ratios of {cases}" if cases > MOST_ROWS else ""
-    return drawing(kind, stem, draw, of, title, f"{result.name}  ·  {about}{cut}",
-                   "" if basis == "measured" else f"{basis.upper()}: not a time of this machine's own", f"{what}; {result.name}. {title}")
+        f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(roofline))}")
+    cases = 0 if of is roofline else len({pair.case for one in of for pair in one.pairs})
+    cut = f"the {MOST_ROWS // 2} largest and {MOST_ROWS // 2} smallest ratios of {cases}" if cases > MOST_ROWS else ""
+    basis = roofline.first.run.basis
+    return drawing(kind, f"{roofline.anchor}-{roofline.device}-{basis}-{kind}", draw, of, title,
+                   dotted(roofline.name, about, cut), basis_badge([basis]), f"{what}; {roofline.name}")
 
 
 def _near_by_way(roofline: Roofline) -> list[str]:
@@ -137,34 +121,31 @@ def _near_by_way(roofline: Roofline) -> list[str]:
     for way in roofline.ways:
         shares = [kernel.share for kernel in roofline.timed[way].values() if kernel.share is not None]
         if shares:
-            told.append(f"{sum(share >= NEAR for share in shares)} of {len(shares)} ({way_text(way, roofline.place.device)})")
+            told.append(f"{sum(share >= NEAR for share in shares)} of {len(shares)} ({way_text(way, roofline.device)})")
     return told
 
 
 # ---- The page
 
-def _section(result: RooflineResult) -> Section:
-    roofline, badge = result.roofline, badge_of(result.roofline)
-    small = [one for one in (bandwidth_table(roofline), arithmetic_table(roofline)) if one]
-    tables = [kernels_table(roofline)] if roofline.kernels else []
-    tables += [table("Every ceiling with its spread", _CEILINGS, _all_ceilings(roofline))] if roofline.ceilings else []
-    blocks: list[Block] = [Title("What the machine can do"), Sentences(_ceilings(result), answers=False), SmallTables(small),
-                           Title("How close the kernels come"), Sentences(_comparisons(result), answers=False),
-                           Figures(kernel_drawings(result), wide=True), Tables(tables, badge)]
-    return Section(result.anchor, result.name, badge, blocks, link=result.name)
+def _section(roofline: Roofline) -> Section:
+    small = [bandwidth_table(roofline), arithmetic_table(roofline)]
+    tables = [kernels_table(roofline), table("Every ceiling with its spread", _CEILINGS, roofline.latest_ceilings)]
+    blocks: list[Block] = [Title("What the machine can do"), Sentences(_ceilings(roofline), answers=False), SmallTables(small),
+                           Title("How close the kernels come"), Sentences(_comparisons(roofline), answers=False),
+                           Figures(kernel_drawings(roofline), wide=True), Tables(tables, roofline.basis)]
+    return Section(roofline.anchor, roofline.name, roofline.basis, blocks, link=roofline.name)
 
 
-def _ceilings(result: RooflineResult) -> list[str]:
-    if not result.roofline.ceilings:
+def _ceilings(roofline: Roofline) -> list[str]:
+    if not roofline.ceilings:
         return ["No ceilings are in the records: speeds are known, distances from the machine's limits are not."]
-    cpu = result.roofline.place.device == "cpu"
-    return [f"{counted(one.threads, 'thread') if cpu else 'The device'}: {ceilings_text(one)}."
-            for one in result.roofline.ceilings.values()]
+    return [f"{counted(one.threads, 'thread') if roofline.device == 'cpu' else 'The device'}: {ceilings_text(one)}."
+            for one in roofline.ceilings.values()]
 
 
-def _comparisons(result: RooflineResult) -> list[str]:
-    found = comparisons_of(result.roofline)
-    return [f"{one.name[:1].upper()}{one.name[1:]}, {comparison_text(one)}." for each in found.values() for one in each]
+def _comparisons(roofline: Roofline) -> list[str]:
+    found = [one for each in comparisons_of(roofline).values() for one in each]
+    return [f"{one.name[:1].upper()}{one.name[1:]}, {comparison_text(one)}." for one in found]
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
@@ -191,12 +172,12 @@ def _ways_text(kernels: Sequence[Kernel]) -> str:
 
 
 def _bad(records: Records) -> list[BadLine]:
-    return [BadLine(one.status, f"{case_of(one).full}, {one.device}, {way_text(way_of(one), one.device)}, {one.basis}",
-                    one.error or "no reason recorded") for one in records.kernels if not one.ok and one.was_run]
+    return bad_lines((one for one in records.kernels if one.was_run),
+                     lambda one: f"{case_of(one).full}, {one.device}, {way_text(way_of(one), one.device)}, {one.basis}")
 
 
 PAGE = Page(
     3, "kernels", "Kernels", "How far is each kernel from what this machine can do?",
     "How far is each kernel from what this machine can do, and what holds it back?",
     records=lambda records: records.only("kernels", "ceilings"), results=analyse_kernels, sections=each(_section), figure="roofline",
-    facts=_facts, findings=findings_of, notes=notes_on_kernels, bad=_bad, bad_heading="Wrong and failed kernels")
+    facts=_facts, findings=kernel_findings, notes=notes_on_kernels, bad=_bad, bad_heading="Wrong and failed kernels")

@@ -1,14 +1,15 @@
 """The page of pipeline schedules, and of collectives beside the computation."""
 from typing import Any, Callable, Optional, Sequence
 
-from reports.analysis.groups import link_text
+from reports.analysis.groups import cut, dotted, link_text
 from reports.analysis.steps.overlap import (
     analyse_overlap, charts_of, exposed_ms, hidden_text, link_finding, OverlapResult, way_text)
 from reports.analysis.steps.schedules import (
-    analyse_schedules, basis_badge, bubble, Case, contest_text, Growth, growths_of, percent_off, Workload, WorkloadResult)
+    analyse_schedules, bubble, Case, contest_text, Growth, growths_of, percent_off, Workload, WorkloadResult)
 from reports.check import notes_on_schedules
 from reports.page import (
-    Cell, Column, Drawing, drawing, energy_columns, Fact, Figures, group, NONE, numbers, Page, ranks_text, Section, table, Table, words)
+    basis_badge, Cell, Column, Drawing, drawing, energy_columns, Fact, Figures, group, NONE, numbers, Page, ranks_text,
+    Section, table, Table, words)
 from reports.records import Records, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
@@ -91,7 +92,7 @@ _OVERLAP = (
 
 def hangs_text(line: ScheduleLine) -> str:
     """Words such as "none of 4", or "blocking: rank 0 at ..."."""
-    hanging = [f"{_channel(name)} ({_cut(text)})" for name, text in line.hangs.items() if text]
+    hanging = [f"{_channel(name)} ({cut(text, 90)})" for name, text in line.hangs.items() if text]
     if not line.hangs:
         return "not asked"
     if not hanging:
@@ -103,19 +104,12 @@ def _channel(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _cut(text: str, most: int = 90) -> str:
-    return text if len(text) <= most else text[:most - 1] + "…"
-
-
 # ---- The words on a figure: a title, a description of the run, a badge if it was not measured. The title names the quantities,
 # or has a finding that no sentence of the page has: a finding is said once
 
 def step_badge(bases: Sequence[str]) -> str:
-    others = [basis for basis in bases if basis != "measured"]
-    if not others:
-        return ""
-    measured = "; each basis has its own chart" if len(bases) > 1 else ""
-    return f"{', '.join(others).upper()}: not a time of a training run{measured}"
+    badge = basis_badge(bases, of="a time of a training run")
+    return f"{badge}; each basis has its own chart" if badge and len(bases) > 1 else badge
 
 
 def case_title(case: Case) -> str:
@@ -134,11 +128,7 @@ def _case_subtitle(case: Case) -> str:
     stages = max((len({task.stage for task in rank if task.stage >= 0}) for rank in ranks), default=1)
     pipes = f" in {case.first.pipes} pipes" if case.first.pipes > 1 else ""
     of_rank = f"{stages} stages per rank{pipes}, later ones lighter"
-    return dotted(workload_text(case.workload), of_rank if stages > 1 else "")
-
-
-def workload_text(workload: Workload) -> str:
-    return dotted(workload.name, workload.times_text)
+    return dotted(case.workload.text, of_rank if stages > 1 else "")
 
 
 def _slices_text(slices: int) -> str:
@@ -156,10 +146,6 @@ def _growth_title(growth: Growth) -> str:
                     f"({worst}) of the step")
 
 
-def dotted(*parts: str) -> str:
-    return "  ·  ".join(part for part in parts if part)
-
-
 # ---- The sections
 
 def _charted(result: WorkloadResult) -> list[Case]:
@@ -169,25 +155,20 @@ def _charted(result: WorkloadResult) -> list[Case]:
     return sorted(cases, key=lambda case: (-len(case.lines), order[case.name]))
 
 
-def _titled(kind: str, stem: str, draw: str, shown: Any, heading: tuple[str, str, Sequence[str]], alt: str) -> Drawing:
-    title, subtitle, bases = heading
-    return drawing(kind, stem, draw, shown, title, subtitle, step_badge(bases), f"{alt}. {title}")
-
-
 def _growth_drawing(number: int, growth: Growth) -> Drawing:
     subtitle = dotted(counted(growth.ranks, "rank"), Workload(growth.ranks, 0, growth.times).times_text, _slices_text(growth.slices))
-    return _titled("growth", f"growth-{number}", "step_figures.growth_figure", growth, (_growth_title(growth), subtitle, [growth.basis]),
-                   "Bubble against the number of microbatches, a line a schedule")
+    return drawing("growth", f"growth-{number}", "step_figures.growth_figure", growth, _growth_title(growth), subtitle,
+                   step_badge([growth.basis]), "Bubble against the number of microbatches, a line a schedule")
 
 
 def _workload_drawings(result: WorkloadResult, charts: Sequence[Case]) -> list[Drawing]:
-    drawn = [_titled("tradeoff", f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", "step_figures.tradeoff_figure", contest,
-                     ("Bubble of each schedule against the activations that a rank holds",
-                      dotted(workload_text(contest.workload), _slices_text(contest.slices)), [contest.basis]),
+    drawn = [drawing("tradeoff", f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", "step_figures.tradeoff_figure",
+                     contest, "Bubble of each schedule against the activations that a rank holds",
+                     dotted(result.name, _slices_text(contest.slices)), step_badge([contest.basis]),
                      "Bubble against activations held, a point a schedule")
              for contest in result.contests if len(contest.entries) > 1 and any(line.peak for _, line in contest.entries)]
-    return drawn + [_titled("gantt", f"{result.anchor}-gantt-{number}", "gantt.gantt_figure", charts_of(case.lines),
-                            (case_title(case), _case_subtitle(case), [line.basis for line in case.lines]),
+    return drawn + [drawing("gantt", f"{result.anchor}-gantt-{number}", "gantt.gantt_figure", charts_of(case.lines),
+                            case_title(case), _case_subtitle(case), step_badge([line.basis for line in case.lines]),
                             "What each rank does over time, and the memory that it holds") for number, case in enumerate(charts, start=1)]
 
 
@@ -202,27 +183,25 @@ def _step_drawing(line: ScheduleLine, stem: str) -> Drawing:
     one = line.overlap
     title = unbroken(f"{way_text(line)}, {link_text(line.run.link)}: a step takes {time_text(1e3 * line.makespan_ms)}, {hidden_text(line)}")
     subtitle = dotted(f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)}", one.algorithm, "a row a replica")
-    return _titled("gantt", stem, "gantt.gantt_figure", charts_of([line]), (title, subtitle, [line.basis]), "What each replica does over time")
+    return drawing("gantt", stem, "gantt.gantt_figure", charts_of([line]), title, subtitle, step_badge([line.basis]),
+                   "What each replica does over time")
 
 
 def _workload(result: WorkloadResult, most_charts: int) -> Section:
     told = [f"{contest.name.capitalize()}: {contest_text(contest)}" for contest in result.contests]
     charts = _charted(result)
-    name = workload_text(result.workload)
     return group(result, [*told, result.why] if result.why else told, _workload_drawings(result, charts[:max(most_charts, 0)]),
-                 [schedules_table(result)], name, basis_badge(list(dict.fromkeys(contest.basis for contest in result.contests))), len(charts),
-                 link=name.split("  ·  ")[0])
+                 [schedules_table(result)], len(charts), link=result.workload.name)
 
 
 def _overlap(result: OverlapResult) -> Section:
     told = [f"{link[:1].upper()}{link[1:]}: {link_finding(lines)}" for link, lines in result.by_link.items()]
-    bars = _titled("parts", f"{result.anchor}-bars", "stacked_bars.overlap_figure", result,
-                   ("Computing, and hidden and exposed communication of a step",
-                    dotted(result.name, "fastest links first, for each the shortest step first"), [result.first.basis]),
+    bars = drawing("parts", f"{result.anchor}-bars", "stacked_bars.overlap_figure", result,
+                   "Computing, and hidden and exposed communication of a step",
+                   dotted(result.name, "fastest links first, for each the shortest step first"), step_badge([result.first.basis]),
                    "A bar a case: computing, and what of the collectives is exposed")
-    return group(result, told, [bars, *step_drawings(result.lines, result.anchor)],
-                 [table("Every case: fastest links first, for each the shortest step first", _OVERLAP, result.lines)],
-                 badge=result.basis, link=result.name)
+    rows = table("Every case: fastest links first, for each the shortest step first", _OVERLAP, result.lines)
+    return group(result, told, [bars, *step_drawings(result.lines, result.anchor)], [rows], link=result.name)
 
 
 def _sections(results: Sequence[Any]) -> list[Section]:
@@ -250,4 +229,4 @@ PAGE = Page(
     "Which order of forward and backward wastes least time, and what memory it takes.",
     records=lambda records: records.select(schedules=tuple(line for line in records.schedules if not line.has_buckets)),
     results=lambda records: (*analyse_schedules(records), *analyse_overlap(records)), sections=_sections, figure="tradeoff", facts=_facts,
-    notes=lambda records, results: notes_on_schedules(records), bad_heading="Failed steps")
+    notes=lambda records, results: notes_on_schedules(records))

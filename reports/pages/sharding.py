@@ -33,7 +33,8 @@ def sharding_table(result: ShardingResult) -> Table:
 
 
 def _section(result: ShardingResult) -> Section:
-    return group(result, [saved_text(result), agreement_text(result)], figures_of(result, "bars", _FIGURES), [sharding_table(result)], badge="")
+    return group(result, [saved_text(result), agreement_text(result)], figures_of(result, "bars", _FIGURES),
+                 [sharding_table(result)])
 
 
 PAGE = Page(

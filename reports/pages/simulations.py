@@ -1,11 +1,11 @@
 """The page of simulated layouts of a step."""
 from typing import Any, Sequence
 
+from reports.analysis.groups import dotted
 from reports.analysis.steps.layouts import analyse_layouts, COMPUTING, KINDS, LayoutResult, layouts_text, parts_text
 from reports.analysis.steps.overlap import charts_of
-from reports.check import notes_on_simulations
 from reports.page import Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
-from reports.pages.schedules import dotted, step_badge
+from reports.pages.schedules import step_badge
 from reports.records import Records, Simulation
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
@@ -62,7 +62,7 @@ def _bars(kind: str, result: LayoutResult, title: str) -> Drawing:
                       f"all with {', '.join(result.common)}" if result.common else "",
                       f"the first {MOST_BARS} of {len(result.lines)}" if len(result.lines) > MOST_BARS else "")
     return drawing(kind, f"{result.anchor}-{kind}", f"stacked_bars.layout_{kind}_figure", result, title, subtitle, step_badge([result.first.basis]),
-                   f"A bar a layout, of stacked parts. {title}")
+                   "A bar a layout, of stacked parts")
 
 
 def _chart(one: Simulation, stem: str) -> Drawing:
@@ -71,7 +71,7 @@ def _chart(one: Simulation, stem: str) -> Drawing:
     subtitle = dotted(f"{one.model.name} on {counted(one.ranks, 'device')} of {one.machine}",
                       "a row per stage of the pipeline, which stands for all ranks that do alike" if one.ranks > len(one.timeline or ()) else "")
     return drawing("gantt", stem, "gantt.gantt_figure", charts_of([one]), title, subtitle, step_badge([one.basis]),
-                   f"What each rank does over time. {title}")
+                   "What each rank does over time")
 
 
 def _section(result: LayoutResult) -> Section:
@@ -81,7 +81,7 @@ def _section(result: LayoutResult) -> Section:
     timed = [one for one in result.lines if one.timeline][:MOST_TIMELINES]
     drawn = [_bars("parts", result, "Parts of the step of each layout"), _bars("memory", result, memory_title(result)),
              *(_chart(one, f"{result.anchor}-gantt-{at}") for at, one in enumerate(timed, start=1))]
-    return group(result, [layouts_text(result), parts_text(best), *alike, counts], drawn, [layouts_table(result)], badge=best.basis)
+    return group(result, [layouts_text(result), parts_text(best), *alike, counts], drawn, [layouts_table(result)])
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
@@ -95,5 +95,4 @@ def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
 PAGE = Page(
     10, "simulations", "Simulated steps", "What would a step take on a cluster, in which layout?",
     "What a training step would take on a machine, in which layout, and whether it fits. All of it is simulated.",
-    records=lambda records: records.only("simulations"), results=analyse_layouts, sections=each(_section), figure="parts", facts=_facts,
-    notes=lambda records, results: notes_on_simulations(records), bad_heading="Failed simulations")
+    records=lambda records: records.only("simulations"), results=analyse_layouts, sections=each(_section), figure="parts", facts=_facts)

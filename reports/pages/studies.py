@@ -61,7 +61,7 @@ def _shown(name: str) -> str:
 def _section(result: StudyResult) -> Section:
     sources = sorted({one.source for one in result.lines if one.source})
     published = [f"Published: {joined(sources)}. What was published is never part of what is simulated."] if sources else []
-    return group(result, [result.answer, *published], _drawings(result), [points_table(result)], result.name, result.basis)
+    return group(result, [result.answer, *published], _drawings(result), [points_table(result)])
 
 
 def _facts(records: Records, results: Sequence[StudyResult]) -> list[Fact]:

@@ -7,7 +7,7 @@ from reports.analysis.training.runs import (
     mfu, missed_text, parts_text, predicted_runs, predicted_text, run_name, slowed, SMOOTH, speed_text, step_ms, straggler_text, titled,
     tokens_per_s, TrainingResult, way_name)
 from reports.page import (
-    counts, Drawing, drawing, each, EMULATED, energy_columns, Fact, group, numbers, Page, Section, sizes, Table, table, words)
+    Column, counts, Drawing, drawing, each, EMULATED, energy_columns, Fact, group, numbers, Page, Section, sizes, Table, table, words)
 from reports.records import Records, Training
 from reports.units import counted, joined, time_text, unbroken
 
@@ -40,13 +40,8 @@ _RUNS = (
 )
 
 
-def runs_table(result: TrainingResult) -> Table:
-    return table("Every run of the records", (*_RUNS, *energy_columns(result.lines)), result.lines)
-
-
-def replica_tables(result: TrainingResult) -> list[Table]:
-    runs = compared(result.lines)
-    return [table("How replicas agree", [
+def _replicas(runs: Sequence[Training]) -> tuple[Column, ...]:
+    return (
         words("replicas agree by", way_name, "--sync, and the replica that is slowed down; or the format of gradients, --compression"),
         counts("steps", lambda one: one.steps[-1].step), numbers("loss", loss_at, f"mean of the last {SMOOTH} steps, nats per token"),
         numbers("at equal bytes", lambda one: loss_at(one, budget(runs)),
@@ -55,7 +50,7 @@ def replica_tables(result: TrainingResult) -> list[Table]:
         numbers("predicted ms", lambda one: one.sync and one.sync.predicted_ms,
                 "by the times of the slow replica alone, where they are stated"),
         numbers("behind ms", behind_ms, "part of the step after the replicas' own work: waits and messages, mean over replicas"),
-        words("missed", missed_text, "updates of other replicas between a replica's weights and its gradient, mean")], runs)] if runs else []
+        words("missed", missed_text, "updates of other replicas between a replica's weights and its gradient, mean"))
 
 
 _ACTIVATIONS = (
@@ -66,12 +61,6 @@ _ACTIVATIONS = (
     sizes("away", lambda one: one.activations.away_bytes if one.activations else 0, "most bytes off the device at once"),
     sizes("memory", _total_memory, "bytes at the peak of the rank that holds most"), numbers("step ms", step_ms, f"median, {_WARM}"),
 )
-
-
-def activation_tables(result: TrainingResult) -> list[Table]:
-    """All runs, if any of them keeps activations in parts or off the device."""
-    parted = any(one.activations for one in result.lines)
-    return [table("Activations in parts, or off the device", _ACTIVATIONS, result.lines)] if parted else []
 
 
 def _kept_text(one: Training) -> str:
@@ -91,11 +80,6 @@ _PREDICTED = (
 )
 
 
-def predicted_tables(result: TrainingResult) -> list[Table]:
-    runs = predicted_runs(result.lines)
-    return [table("Steps as they were predicted, and as they ran", _PREDICTED, runs)] if runs else []
-
-
 # Columns of (run, collective, its record or, for a sum, the bytes sent).
 _PROFILED = (
     words("run", lambda row: row[0], "layout, dtype"), words("collective", lambda row: row[1]),
@@ -111,13 +95,21 @@ def _of_calls(row: tuple[str, str, Any], name: str) -> Optional[float]:
     return getattr(row[2], name, None)
 
 
-def profile_tables(result: TrainingResult) -> list[Table]:
+def _profiled(runs: Sequence[Training]) -> list[tuple[str, str, Any]]:
     """Collectives of steps that PyTorch's profiler timed; their sum beside that of the simulated step."""
-    rows: list[tuple[str, str, Any]] = []
-    for one in (run for run in result.lines if run.profile):
-        rows += [(_short_name(one), each.collective, each) for each in one.profile.collectives]
-        rows += [(_short_name(one), "all, measured", one.profile.sent_bytes), (_short_name(one), "all, simulated", one.profile.predicted_sent_bytes)]
-    return [table("Collectives of profiled steps", _PROFILED, rows)] if rows else []
+    return [(_short_name(one), *row) for one in runs if one.profile for row in (
+        *((each.collective, each) for each in one.profile.collectives),
+        ("all, measured", one.profile.sent_bytes), ("all, simulated", one.profile.predicted_sent_bytes))]
+
+
+def tables_of(runs: Sequence[Training]) -> dict[str, Table]:
+    parted = runs if any(one.activations for one in runs) else ()
+    found = {"Every run of the records": ((*_RUNS, *energy_columns(runs)), runs),
+             "How replicas agree": (_replicas(compared(runs)), compared(runs)),
+             "Activations in parts, or off the device": (_ACTIVATIONS, parted),
+             "Steps as they were predicted, and as they ran": (_PREDICTED, predicted_runs(runs)),
+             "Collectives of profiled steps": (_PROFILED, _profiled(runs))}
+    return {caption: table(caption, columns, lines) for caption, (columns, lines) in found.items()}
 
 
 # ---- Figures: the function, the title, and the condition under which there is one
@@ -166,8 +158,7 @@ def _section(result: TrainingResult) -> Section:
             *(joined_sentences(speed_text(one), energy_text(one)) for one in runs),
             f"FLOPs per token are counted as {result.first.flop_convention}; MFU is over what a product of matrices reaches on all cores or "
             "GPUs together, or as was stated."]
-    tables = [runs_table(result), *replica_tables(result), *activation_tables(result), *predicted_tables(result), *profile_tables(result)]
-    return group(result, [text for text in told if text], _drawings(result), tables,
+    return group(result, [text for text in told if text], _drawings(result), list(tables_of(result.lines).values()),
                  drawable=sum(one.timeline is not None for one in result.lines))
 
 
@@ -180,5 +171,4 @@ def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
 PAGE = Page(
     12, "training", "Training", "Does it learn, how fast, and where does the time of a step go?",
     "Does it learn, how fast, where does the time of a step go, and what fills the memory?",
-    records=lambda records: records.only("trainings"), results=analyse_training, sections=each(_section), figure="parts", facts=_facts,
-    bad_heading="Failed runs")
+    records=lambda records: records.only("trainings"), results=analyse_training, sections=each(_section), figure="parts", facts=_facts)

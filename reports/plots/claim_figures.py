@@ -3,55 +3,45 @@ from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from reports.claims.verdict import Answer, axis_text, Point, value_text
-from reports.plots import style
-from reports.plots.frame import bytes_axis, draw_line, End, Heading, label_ends, line_axes, ticks_at, value_axis
-from reports.plots.style import MUTED, numbered
+from reports.claims.verdict import Answer, axis_text, value_text
+from reports.plots.frame import bytes_axis, Curve, curves_figure, Heading, marked, ticks_at, value_axis
+from reports.plots.style import MUTED
 
 HOLDS_COLOUR = "#009e73"
 
 
 def claim_figure(answer: Answer, heading: Heading) -> Figure:
-    evidence, curves = answer.evidence, answer.found.curves
-    names = {group: f"{group} {evidence.by_name}" if evidence.by else "" for group in curves}
-    figure, axes = line_axes(heading, list(names.values()))
-    values = [point.value for points in curves.values() for point in points]
-    _scale_values(axes, [*values, evidence.test.bound, *([evidence.test.upper] if evidence.test.kind == "between" else [])], answer)
-    _scale_axis(axes, sorted({point.x for points in curves.values() for point in points}), answer)
-    _draw_bound(axes, answer)
-    ends = []
-    for i, (group, points) in enumerate(curves.items()):
-        draw_line(axes, [point.x for point in points], [point.value for point in points], numbered(i))
-        _hollow(axes, points, numbered(i))
-        if evidence.by:
-            ends.append(End(names[group], points[-1].x, points[-1].value, numbered(i)))
-    label_ends(axes, ends)
+    evidence, found = answer.evidence, answer.found.curves
+    curves = [Curve(f"{group} {evidence.by_name}" if evidence.by else "", [point.x for point in points],
+                    [point.value for point in points]) for group, points in found.items()]
+
+    def scale(axes: Axes) -> None:
+        bounds = [evidence.test.bound, *([evidence.test.upper] if evidence.test.kind == "between" else [])]
+        _scale_values(axes, [*bounds, *(value for curve in curves for value in curve.y)], answer)
+        _scale_axis(axes, sorted({x for curve in curves for x in curve.x}), answer)
+        _draw_bound(axes, answer)
+    figure, axes, styles = curves_figure(heading, curves, scale, ends=bool(evidence.by))
+    for points, look in zip(found.values(), styles.values()):
+        failed = [(point.x, point.value) for point in points if point.holds is False]
+        if failed:  # the claim does not hold there: hollow
+            axes.plot(*zip(*failed), **marked(look, 5.2, hollow=True), zorder=4)
     return figure
-
-
-def _hollow(axes: Axes, points: Sequence[Point], how: style.Style) -> None:
-    """Points at which it does not hold."""
-    failed = [point for point in points if point.holds is False]
-    axes.plot([point.x for point in failed], [point.value for point in failed], linestyle="", marker=how.marker, markersize=5.2,
-              markerfacecolor=style.PAPER, markeredgecolor=how.colour, zorder=4)
 
 
 def _scale_values(axes: Axes, values: Sequence[float], answer: Answer) -> None:
     low, high = min(values), max(values)
-    text = FuncFormatter(lambda value, _: value_text(value, answer.evidence))
     if low > 0 and high / low > 4:
         value_axis(axes, low, high, lambda value: value_text(value, answer.evidence))
         return
     room = 0.12 * (high - low or abs(high) or 1.0)
     axes.set_ylim(low - room, high + room)
-    axes.yaxis.set_major_formatter(text)
+    axes.yaxis.set_major_formatter(lambda value, _: value_text(value, answer.evidence))
 
 
 def _scale_axis(axes: Axes, xs: Sequence[float], answer: Answer) -> None:
     evidence = answer.evidence
-    axes.set_xlabel(evidence.axis, size=9.5)
+    axes.set_xlabel(evidence.axis)
     if evidence.axis_unit == "bytes":
         bytes_axis(axes, [int(x) for x in xs])
         return

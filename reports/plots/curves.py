@@ -1,6 +1,6 @@
 """A panel's curves against size, one line per series: bus bandwidth, latency, time over the fastest's with its
 p5-p95 band, spread of a call's time over its median, measured over predicted."""
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -9,14 +9,15 @@ from matplotlib.patches import Patch, Rectangle
 
 from reports.analysis.crossover import TOLERANCE, best_time
 from reports.analysis.findings import Cell, WinnerMap
-from reports.analysis.panels import Panel, Point, Series
-from reports.analysis.fit import Predictions
+from reports.analysis.panels import Point, Series
+from reports.analysis.results import PanelResult
 from reports.plots.frame import (
-    bytes_axis, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE, tidy, value_axis)
+    axes_grid, axes_within, bytes_axis, cell_axes, Curve, curves_figure, Heading, legend_below, new_figure, shortened, SIZE,
+    value_axis)
 from reports.plots.style import GRID, INK, MUTED, numbered, Style, TEXT
 from reports.units import bytes_text, short, time_text
 
-Of = tuple[Panel, dict[str, int]]  # the series that get a colour by the place of their style
+Of = tuple[PanelResult, dict[str, int]]  # the series that get a colour by the place of their style
 Value = Callable[[Point, float], float]  # function of a point and of one of its times
 
 
@@ -44,7 +45,7 @@ def relative(of: Of, heading: Heading) -> Figure:
     return figure
 
 
-def _styles(of: tuple[Any, dict[str, int]]) -> dict[str, Style]:
+def _styles(of: Of) -> dict[str, Style]:
     return {label: numbered(place) for label, place in of[1].items()}
 
 
@@ -56,8 +57,7 @@ def _curves(of: Of, heading: Heading, value: Value, text: Callable) -> Figure:
         _sizes(axes, panel.sizes, [value for curve in curves for value in curve.y], text)
     figure, axes, _ = curves_figure(heading, curves, scale, shown, "other algorithm")
     for series in (series for series in panel.series if series.label in shown):
-        low, high = ([value(point, end) for point, end in zip(series.points, ends)] for ends in
-                     ((point.p5 for point in series.points), (point.p95 for point in series.points)))
+        low, high = ([value(point, getattr(point.stats, end)) for point in series.points] for end in ("p5", "p95"))
         axes.fill_between(series.sizes, low, high, color=shown[series.label].colour, alpha=0.16, linewidth=0, zorder=2)
     return figure
 
@@ -74,12 +74,12 @@ COLUMNS = 3
 def percentiles(of: Of, heading: Heading) -> Figure:
     panel, shown = of[0], _styles(of)
     series = [one for one in panel.series if one.label in shown]
-    rows, columns = -(-len(series) // COLUMNS), min(len(series), COLUMNS)
-    figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * rows)
+    columns = min(len(series), COLUMNS)
+    figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * -(-len(series) // columns))
     timed = [point for one in series for point in one.points]
-    low, high = min(p.p5 / p.time_us for p in timed), max(p.max / p.time_us for p in timed)
-    for i, one in enumerate(series):
-        axes = figure.add_axes(_place(i, rows, columns, top, figure.get_figheight()))
+    low, high = min(p.stats.p5 / p.time_us for p in timed), max(p.stats.max / p.time_us for p in timed)
+    grid = axes_grid(figure, top, len(series), columns, (0.63, 0.11, 0.42), (0.18, 0.3, 0.2))
+    for i, (axes, one) in enumerate(zip(grid, series)):
         _draw(axes, one, shown[one.label], panel.sizes)
         value_axis(axes, low, max(high, 1.1), lambda value: f"{short(value)}×")
         axes.tick_params(labelleft=i % columns == 0)
@@ -88,33 +88,24 @@ def percentiles(of: Of, heading: Heading) -> Figure:
     return figure
 
 
-def _place(i: int, rows: int, columns: int, top: float, height: float) -> Sequence[float]:
-    left, right, bottom, gap = 0.085, 0.985, 0.42 / height, 0.025
-    width = (right - left - gap * (columns - 1)) / columns
-    cell = (top - bottom) / rows
-    row, column = divmod(i, columns)
-    return [left + column * (width + gap), top - cell * (row + 1) + 0.2 / height, width, cell - 0.5 / height]
-
-
 def _draw(axes: Axes, one: Series, style: Style, sizes: Sequence[int]) -> None:
-    tidy(axes)
     bytes_axis(axes, sizes, most=5)
     points, x = one.points, one.sizes
-    low, high = [p.p5 / p.time_us for p in points], [p.p95 / p.time_us for p in points]
+    low, high = [p.stats.p5 / p.time_us for p in points], [p.stats.p95 / p.time_us for p in points]
     axes.fill_between(x, low, high, color=style.colour, alpha=0.3, linewidth=0)
     axes.axhline(1, color=style.colour, linewidth=1.5)
-    axes.plot(x, [p.p99 / p.time_us for p in points], color=INK, linewidth=1, linestyle=(0, (3, 1.5)))
-    axes.plot(x, [p.max / p.time_us for p in points], color=MUTED, linewidth=0, marker=".", markersize=4)
-    axes.set_title(shortened(one.label), loc="left", size=9.5, color=INK, pad=4)
+    axes.plot(x, [p.stats.p99 / p.time_us for p in points], color=INK, linewidth=1, linestyle=(0, (3, 1.5)))
+    axes.plot(x, [p.stats.max / p.time_us for p in points], color=MUTED, linewidth=0, marker=".", markersize=4)
+    axes.set_title(shortened(one.label))
     axes.tick_params(labelsize=7.8)
 
 
 BAND = 1.25  # shaded: within 25 %
 
 
-def predicted(of: tuple[Predictions, dict[str, int]], heading: Heading) -> Figure:
-    predictions, shown = of[0], _styles(of)
-    curves = [Curve(one.label, one.model.sizes, one.ratios) for one in predictions.by_label.values()]
+def predicted(of: Of, heading: Heading) -> Figure:
+    shown = _styles(of)
+    curves = [Curve(one.label, one.model.sizes, one.ratios) for one in of[0].predictions.by_label.values()]
     ratios = [ratio for curve in curves for ratio in curve.y]
 
     def scale(axes: Axes) -> None:
@@ -134,30 +125,23 @@ _ROW = 0.27  # inches
 
 
 def winner_map(winners: WinnerMap, heading: Heading) -> Figure:
-    ranks = [result.panel.setting.ranks for result in winners.results]
+    ranks = [result.first.ranks for result in winners.results]
     sizes = sorted({cell.bytes for cell in winners.cells})
     legend_rows = -(-len(winners.labels) // 3)
     figure, top = new_figure(heading, 0.95 + _ROW * len(ranks) + 0.2 * legend_rows)
-    bottom = (0.62 + 0.2 * legend_rows) / figure.get_figheight()
-    axes = figure.add_axes([0.085, bottom, 0.9, top - bottom])
+    axes = axes_within(figure, top, 0.63, 0.11, 0.62 + 0.2 * legend_rows, 0)
+    cell_axes(axes, [bytes_text(size) for size in sizes], [f"{n:,}" for n in ranks], 11)
     colours = {label: numbered(i).colour for i, label in enumerate(winners.labels)}
     for cell in winners.cells:
         x, y = sizes.index(cell.bytes), ranks.index(cell.ranks)
-        axes.add_patch(Rectangle((x, y), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white", linewidth=0.8))
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=_shade(colours[cell.label], cell), edgecolor="white",
+                                 linewidth=0.8))
         if cell.margin > 1 + TOLERANCE and len(sizes) <= 24:
-            axes.text(x + 0.5, y + 0.5, _margin_text(cell.margin), ha="center", va="center", size=SIZE, color=TEXT)
-    axes.set_xlim(0, len(sizes))
-    axes.set_ylim(0, len(ranks))
-    step = -(-len(sizes) // 11)
-    axes.set_xticks([i + 0.5 for i in range(0, len(sizes), step)], [bytes_text(size) for size in sizes[::step]], fontsize=7.8)
-    axes.set_yticks([i + 0.5 for i in range(len(ranks))], [f"{n:,}" for n in ranks], fontsize=8)
+            axes.text(x, y, _margin_text(cell.margin), ha="center", va="center", size=SIZE, color=TEXT)
     axes.set_xlabel("message size")
     axes.set_ylabel("ranks")
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
     handles = [Patch(facecolor=colours[label], label=label) for label in winners.labels]
-    legend_below(figure, handles, 3, (0.075, 0.0), loc="lower left", fontsize=8, labelcolor=MUTED)
+    legend_below(figure, handles, 3, (0.075, 0.0), loc="lower left", fontsize=8)
     return figure
 
 

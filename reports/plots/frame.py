@@ -13,15 +13,17 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Seque
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullFormatter, NullLocator
 
+from reports.analysis.groups import cut
 from reports.page import Heading
-from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style, styles_for
+from reports.plots.style import ALARM, INK, MUTED, OTHERS, PAPER, Style, styles_for
 from reports.units import bytes_text, counted
 
 
@@ -136,43 +138,56 @@ def _wrapped(subtitle: str, columns: int) -> list[str]:
     return lines
 
 
-def line_axes(heading: Heading, labels: Sequence[str]) -> tuple[Figure, Axes]:
-    """One pair of axes with room for the labels at its right."""
-    figure, top = new_figure(heading)
-    longest = max((len(shortened(label)) for label in labels), default=0)
-    right = 1 - min(0.05 + 0.0105 * longest, 0.33)
-    axes = figure.add_axes([0.115, 0.115, right - 0.115, top - 0.115])
-    tidy(axes)
-    return figure, axes
-
-
 def axes_within(figure: Figure, top: float, left: float, right: float, bottom: float, above: float = 0.1) -> Axes:
     """Axes with these inches at their sides, `above` below the figure's heading, which ends at `top`."""
     width, height = figure.get_size_inches()
     return figure.add_axes([left / width, bottom / height, 1 - (left + right) / width, top - (bottom + above) / height])
 
 
+def axes_grid(figure: Figure, top: float, number: int, columns: int, margins: tuple[float, float, float],
+              gaps: tuple[float, float, float]) -> list[Axes]:
+    """This many axes in rows of `columns`, below the figure's heading, which ends at `top`. In inches: the margins at the left,
+    at the right and at the bottom; the gaps between columns, and above and below the axes of each row."""
+    width, height = figure.get_size_inches()
+    (left, right, bottom), (beside, above, below) = margins, gaps
+    wide = (width - left - right - beside * (columns - 1)) / columns
+    high = (top * height - bottom) / -(-number // columns)  # a row with its gaps
+    return [figure.add_axes([(left + column * (wide + beside)) / width, top - (high * (row + 1) - below) / height,
+                             wide / width, (high - above - below) / height])
+            for row, column in (divmod(i, columns) for i in range(number))]
+
+
+def marked(style: Style, size: float = 6, hollow: bool = False, **look: Any) -> dict[str, Any]:
+    """Keywords of Axes.plot for points with the style's marker; `look` replaces the usual properties."""
+    return {"linestyle": "none", "marker": style.marker, "color": style.colour, "markersize": size,
+            "markerfacecolor": PAPER if hollow else style.colour, **look}
+
+
 def key(label: str, style: Style, size: float = 6, hollow: bool = False, **look: Any) -> Line2D:
     """A marker of a legend."""
-    return Line2D([], [], label=label, **{"linestyle": "none", "marker": style.marker, "color": style.colour, "markersize": size,
-                                          "markerfacecolor": PAPER if hollow else style.colour, **look})
+    return Line2D([], [], label=label, **marked(style, size, hollow, **look))
 
 
-def tidy(axes: Axes) -> None:
-    axes.grid(True, which="major", color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=3, which="both")
-
-
-def row_axes(axes: Axes, names: Sequence[str], size: float = 8.2, edge: float = 0.55, **look: Any) -> None:
-    """A row for each name, from the top down."""
-    tidy(axes)
+def row_axes(axes: Axes, names: Sequence[str], size: float = 8.2, edge: float = 0.55, places: Sequence[float] = (),
+             **look: Any) -> None:
+    """A row for each name, from the top down; `places`: of rows that are not all one apart."""
+    places = places or range(len(names))
     axes.grid(False, axis="y")
-    axes.set_ylim(max(len(names), 1) - 1 + edge, -edge)
-    axes.set_yticks(range(len(names)), names, size=size, **look)
+    axes.set_ylim((places[-1] if names else 0) + edge, -edge)
+    axes.set_yticks(places, names, size=size, **look)
     axes.tick_params(axis="y", length=0)
+
+
+def cell_axes(axes: Axes, columns: Sequence[str], rows: Sequence[str], most: int) -> None:
+    """Axes of cells with the width and height 1 around whole numbers; `most` columns have a name."""
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
+    step = -(-len(columns) // most)
+    axes.set_xticks(range(0, len(columns), step), columns[::step], size=8)
+    axes.set_yticks(range(len(rows)), rows, size=8)
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
 
 
 def ticks_at(axes: Axes, places: Sequence[float], texts: Sequence[str]) -> None:
@@ -184,12 +199,11 @@ def ticks_at(axes: Axes, places: Sequence[float], texts: Sequence[str]) -> None:
 
 def legend_below(figure: Figure, handles: Sequence[Artist], columns: int, at: tuple[float, float] = (0.5, 0.0), **look: Any) -> None:
     """A legend at the foot of a figure; `look` replaces the usual properties."""
-    usual = {"loc": "lower center", "frameon": False, "fontsize": 8.5, "labelcolor": INK}
-    figure.legend(handles=handles, bbox_to_anchor=at, ncol=columns, **{**usual, **look})
+    figure.legend(handles=handles, bbox_to_anchor=at, ncol=columns, **{"loc": "lower center", **look})
 
 
 def shortened(label: str) -> str:
-    return label if len(label) <= LABEL_LENGTH else label[:LABEL_LENGTH - 1] + "…"
+    return cut(label, LABEL_LENGTH)
 
 
 def bytes_axis(axes: Axes, sizes: Sequence[int], most: int = 9) -> None:
@@ -202,64 +216,29 @@ def bytes_axis(axes: Axes, sizes: Sequence[int], most: int = 9) -> None:
     ticks_at(axes, ticks, [bytes_text(tick) for tick in ticks])
 
 
+def log_axis(axis: Axis, low: float, high: float, text: Callable[[float], str]) -> None:
+    """Within two decades it gets ticks at 1, 2 and 5, else at powers of ten."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    getattr(axis.axes, f"set_{axis.axis_name}lim")(low, high)
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if high / low < 150 else (1,), numticks=20))
+    axis.set_major_formatter(lambda value, _: text(value))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def value_axis(axes: Axes, low: float, high: float, text: Callable[[float], str]) -> None:
-    """A log axis; within two decades it gets ticks at 1, 2 and 5."""
-    axes.set_yscale("log")
-    axes.set_ylim(low / 1.15, high * 1.15)
-    close = high / low < 150
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if close else (1,), numticks=20))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-    axes.yaxis.set_minor_locator(LogLocator(base=10, subs=range(1, 10), numticks=50))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    log_axis(axes.yaxis, low / 1.15, high * 1.15, text)
 
 
-@dataclass(frozen=True)
-class End:
-    """The last point of a line, which gets a label."""
-
-    label: str
-    x: float
-    y: float
-    style: Style
-
-
-def label_ends(axes: Axes, ends: Sequence[End]) -> None:
-    """Writes names at the right edge, moved apart where lines end close together; a thin leader joins name and line."""
-    if not ends:
-        return
-    to_axes = axes.transAxes.inverted()
-    heights = [to_axes.transform(axes.transData.transform((end.x, end.y)))[1] for end in ends]
-    gap = 0.16 / (axes.get_position().height * axes.figure.get_figheight())
-    for end, here, place in zip(ends, heights, spread(heights, gap)):
-        colour = end.style.colour
-        axes.plot([1.012, 1.03], [here, place], transform=axes.transAxes, color=colour, linewidth=0.7, clip_on=False)
-        axes.plot([1.043], [place], marker=end.style.marker, markersize=5, transform=axes.transAxes, color=colour,
-                  clip_on=False)
-        axes.text(1.06, place, shortened(end.label), transform=axes.transAxes, va="center", size=8.8, color=INK)
-
-
-def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [low, high]."""
-    order = sorted(range(len(places)), key=lambda i: places[i])
-    gap = min(gap, (high - low) / max(len(places) - 1, 1))
-    groups: list[list[float]] = []  # [centre, members]: neighbours that touch move as one
-    for i in order:
-        groups.append([min(max(places[i], low), high), 1])
-        while len(groups) > 1 and _touch(groups[-2], groups[-1], gap):
-            centre, members = groups.pop()
-            before, count = groups.pop()
-            merged = (before * count + centre * members) / (count + members)
-            half = gap * (count + members - 1) / 2
-            groups.append([min(max(merged, low + half), high - half), count + members])
-    moved = [centre + gap * (k - (count - 1) / 2) for centre, count in groups for k in range(int(count))]
-    result = [0.0] * len(places)
-    for i, place in zip(order, moved):
-        result[i] = place
-    return result
-
-
-def _touch(lower: list[float], upper: list[float], gap: float) -> bool:
-    return upper[0] - lower[0] < gap * (lower[1] + upper[1]) / 2 - 1e-12
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """The positions, moved as little as possible to be at least `gap` apart, in the same order, within [0, 1]: an isotonic
+    regression of what is left of each after the gaps before it (Barlow et al. 1972, its max-min formula)."""
+    number, order = len(places), np.argsort(places, kind="stable")
+    gaps = min(gap, 1 / max(number - 1, 1)) * np.arange(number)
+    rest = np.asarray(places)[order] - gaps
+    level = [max(min(rest[j:k].mean() for k in range(i + 1, number + 1)) for j in range(i + 1)) for i in range(number)]
+    moved = np.empty(number)
+    moved[order] = np.clip(level, 0, 1 - gaps[-1:].sum()) + gaps
+    return moved.tolist()
 
 
 def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], style: Optional[Style]) -> None:
@@ -282,15 +261,29 @@ def curves_figure(heading: Heading, curves: Sequence[Curve], scale: Callable[[Ax
                   grey: str = "", ends: bool = True) -> tuple[Figure, Axes, Mapping[str, Style]]:
     """Curves with their names at their ends, on axes that `scale` prepares. Those that are not in `shown` are `grey`: "other schedule"."""
     styles = styles_for([curve.name for curve in curves]) if shown is None else shown
-    figure, axes = line_axes(heading, list(styles) if ends else [])
+    longest = max((len(shortened(name)) for name in styles), default=0) if ends else 0
+    figure, top = new_figure(heading)
+    axes = figure.add_axes([0.115, 0.115, 1 - min(0.05 + 0.0105 * longest, 0.33) - 0.115, top - 0.115])
     scale(axes)
     for curve in curves:
         draw_line(axes, curve.x, curve.y, styles.get(curve.name))
     named = [curve for curve in curves if curve.name in styles] if ends else []
-    label_ends(axes, [End(curve.name, curve.x[-1], curve.y[-1], styles[curve.name]) for curve in named])
+    _label_ends(axes, named, styles)
     if grey and len(named) < len(curves):
         figure.text(0.985, 0.015, f"grey: {counted(len(curves) - len(named), grey)}", size=8, color=MUTED, ha="right", va="bottom")
     return figure, axes, styles
+
+
+def _label_ends(axes: Axes, curves: Sequence[Curve], styles: Mapping[str, Style]) -> None:
+    """Writes names at the right edge, moved apart where lines end close together; a thin leader joins name and line."""
+    to_axes = axes.transAxes.inverted()
+    heights = [to_axes.transform(axes.transData.transform((curve.x[-1], curve.y[-1])))[1] for curve in curves]
+    gap = 0.16 / (axes.get_position().height * axes.figure.get_figheight())
+    for curve, here, place in zip(curves, heights, spread(heights, gap)):
+        look = styles[curve.name]
+        axes.plot([1.012, 1.03], [here, place], transform=axes.transAxes, color=look.colour, linewidth=0.7, clip_on=False)
+        axes.plot([1.043], [place], **marked(look, 5), transform=axes.transAxes, clip_on=False)
+        axes.text(1.06, place, shortened(curve.name), transform=axes.transAxes, va="center", size=8.8)
 
 
 def few_ticks(axes: Axes, values: Iterable[float], label: str, text: Callable[[float], str], room: float = 1.2, most: float = math.inf) -> None:

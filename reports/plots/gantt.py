@@ -1,18 +1,20 @@
 """Gantt charts of a step: a row per rank, a chart per basis on one time axis, and memory over time below."""
 
-from bisect import bisect_right
+from collections import Counter
+from itertools import accumulate
 from typing import Sequence
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from reports.analysis.steps.overlap import Box, Chart, labels_are_layers, lanes_of, RankLanes
-from reports.plots.frame import Heading, legend_below, new_figure, tidy
+from reports.plots.frame import Heading, legend_below, new_figure
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, OTHER, PAPER, shade, STRIPS, TEXT
 from reports.records import Memory, Points
 from reports.units import bytes_text, short, time_text
@@ -25,7 +27,6 @@ UNITS = {"bytes": 2 ** 30}
 
 
 def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
-    tidy(axes)
     scale = UNITS.get(memory.unit, 1)
     totals = [total_of(kinds.values()) for kinds in memory.of_rank]
     peaks = [max((value for _, value in points), default=0) for points in totals]
@@ -34,14 +35,14 @@ def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
         _band(axes, totals, scale)
     for rank in shown:
         colour = matplotlib.colormaps["viridis"](0.25 + 0.6 * rank / max(len(totals) - 1, 1))
-        at, values = _steps(totals[rank], end)
-        axes.step(at, [value / scale for value in values], where="post", color=colour, linewidth=1.4, zorder=3,
+        at, values = zip((0.0, 0.0), *totals[rank], (end, totals[rank][-1][1] if totals[rank] else 0.0))
+        axes.step(at, np.array(values) / scale, where="post", color=colour, linewidth=1.4, zorder=3,
                   label=f"rank {rank}")
     axes.set_ylim(0, max(max(peaks) / scale * 1.4, 1e-9))
     axes.set_ylabel("GiB" if memory.unit == "bytes" else "microbatches", size=9)
     what = "Memory" if memory.unit == "bytes" else "Activations held"
     axes.set_title(f"{what} over time ({basis}): at most {peak_text(memory, max(peaks))}, on rank "
-                   f"{peaks.index(max(peaks))}", loc="left", size=9.5, weight="bold", pad=4, color=INK)
+                   f"{peaks.index(max(peaks))}")
     axes.tick_params(axis="y", labelsize=8)
     axes.legend(loc="upper right", ncol=len(shown) + 1, fontsize=7.5, frameon=True, facecolor=axes.get_facecolor(),
                 edgecolor=GRID, framealpha=0.85, handlelength=1.4, columnspacing=1.0, labelcolor=INK, borderpad=0.25)
@@ -53,17 +54,12 @@ def peak_text(memory: Memory, value: float) -> str:
 
 def total_of(kinds: Sequence[Points]) -> list[tuple[float, float]]:
     """The sum of several steps."""
-    changes: dict[float, float] = {}
+    changes: Counter[float] = Counter()
     for points in kinds:
-        before = 0.0
-        for at, value in points:
-            changes[at] = changes.get(at, 0.0) + value - before
-            before = value
-    total, points = 0.0, []
-    for at in sorted(changes):
-        total += changes[at]
-        points.append((at, total))
-    return points
+        for (at, value), (_, before) in zip(points, [(0.0, 0.0), *points]):
+            changes[at] += value - before
+    times = sorted(changes)
+    return list(zip(times, accumulate(changes[at] for at in times)))
 
 
 def _shown(peaks: Sequence[float]) -> list[int]:
@@ -73,24 +69,13 @@ def _shown(peaks: Sequence[float]) -> list[int]:
     return sorted({0, len(peaks) - 1, peaks.index(max(peaks))})
 
 
-def _steps(points: Sequence[tuple[float, float]], end: float) -> tuple[list[float], list[float]]:
-    at, values = [0.0], [0.0]
-    for time, value in [*points, (end, points[-1][1] if points else 0.0)]:
-        at.append(time)
-        values.append(value)
-    return at, values
-
-
 def _band(axes: Axes, totals: Sequence[Sequence[tuple[float, float]]], scale: float) -> None:
-    times = sorted({at for points in totals for at, _ in points})
+    times = np.unique([at for points in totals for at, _ in points])
     times = times[::max(1, len(times) // 1500)]
-    moments = [[at for at, _ in points] for points in totals]
-    low, high = [], []
-    for time in times:
-        held = [points[i - 1][1] if (i := bisect_right(at, time)) else 0.0 for points, at in zip(totals, moments)]
-        low.append(min(held) / scale)
-        high.append(max(held) / scale)
-    axes.fill_between(times, low, high, step="post", color=MUTED, alpha=0.2, linewidth=0, zorder=1, label="all ranks")
+    steps = [np.array([(-np.inf, 0.0), *points]) for points in totals]
+    held = [one[np.searchsorted(one[:, 0], times, "right") - 1, 1] / scale for one in steps]
+    axes.fill_between(times, np.min(held, axis=0), np.max(held, axis=0), step="post", color=MUTED, alpha=0.2, linewidth=0,
+                      zorder=1, label="all ranks")
 
 
 # Gantt charts of a schedule: a row per rank, a chart per basis on one time axis, and memory over time below.
@@ -115,40 +100,29 @@ def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
     legend = 0.2 * -(-(len(handles) + 1) // COLUMNS)
     height = len(lines) * (row * ranks + 0.3) + (MEMORY + 0.34 if remembered else 0) + 1.25 + legend
     figure, top = new_figure(heading, height, WIDTH)
-    place = _Places(figure, top)
-    for line in lines:
-        axes = place.next(row * ranks, 0.3)
-        _chart(axes, line, end, row)
+    at, height, axes = top * figure.get_figheight(), figure.get_figheight(), []
+    for inches, gap in [*[(row * ranks, 0.3)] * len(lines), *([(MEMORY, 0.34)] if remembered else [])]:
+        at -= gap + inches
+        axes.append(figure.add_axes([LEFT / WIDTH, at / height, 1 - (LEFT + RIGHT) / WIDTH, inches / height]))
+    for chart, line in zip(axes, lines):
+        _chart(chart, line, end, row)
     if remembered:
-        memory_axes(place.next(MEMORY, 0.34), remembered.memory, remembered.basis, end)
-    time_axis(axes if not remembered else figure.axes[-1], figure.axes, end)
+        memory_axes(axes[-1], remembered.memory, remembered.basis, end)
+    time_axis(axes, end)
     handles += _numbers(figure, lines)
     legend_below(figure, handles, min(len(handles), COLUMNS), handlelength=1.4, handleheight=1.0, columnspacing=1.5)
     return figure
 
 
-class _Places:
-    """Axes from the top down, all of the same width."""
-
-    def __init__(self, figure: Figure, top: float) -> None:
-        self._figure, self._height = figure, figure.get_figheight()
-        self._at = top * self._height
-
-    def next(self, height: float, gap: float) -> Axes:
-        """Axes `gap` inches below the previous ones."""
-        self._at -= gap + height
-        return self._figure.add_axes([LEFT / WIDTH, self._at / self._height, 1 - (LEFT + RIGHT) / WIDTH,
-                                      height / self._height])
-
-
-def time_axis(lowest: Axes, others: Sequence[Axes], end: float) -> None:
+def time_axis(below: Sequence[Axes], end: float) -> None:
+    """One time axis for axes that are one below the other."""
     unit, scale = ("s", 1e-3) if end >= 10000 else ("ms", 1.0) if end >= 1 else ("µs", 1e3)
-    for axes in others:
+    for axes in below:
         axes.set_xlim(0, end)
         axes.xaxis.set_major_locator(MaxNLocator(12))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value * scale, 4)))
-        axes.tick_params(axis="x", length=3, labelbottom=axes is lowest, labelsize=8.5)
-    lowest.set_xlabel(f"time from the start of the step ({unit})", size=9.5)
+        axes.xaxis.set_major_formatter(lambda value, _: short(value * scale, 4))
+        axes.tick_params(axis="x", length=3, labelbottom=axes is below[-1], labelsize=8.5)
+    below[-1].set_xlabel(f"time from the start of the step ({unit})")
 
 
 def _chart(axes: Axes, line: Chart, end: float, row: float) -> None:
@@ -225,10 +199,8 @@ def _frame(axes: Axes, line: Chart, row: float) -> None:
     axes.set_yticks([r + 0.5 for r in range(0, line.ranks, step)], [str(r) for r in range(0, line.ranks, step)], size=8)
     axes.tick_params(axis="y", length=0)
     axes.set_ylabel("rank", size=9)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.set_title(basis_heading(line), loc="left", size=9.5, weight="bold", pad=4,
-                   color=INK if line.basis == "measured" else ALARM)
+    axes.grid(False)
+    axes.set_title(basis_heading(line), color=INK if line.basis == "measured" else ALARM)
     axes.axvline(line.makespan_ms, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
 
 

@@ -1,20 +1,20 @@
 """The figures of the gate: cases as ratios with their intervals, and a case's value over a history."""
 import math
 from collections import Counter
-from dataclasses import dataclass
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from reports.analysis.gate.words import change_text, interval_text, limit_text, NONE
 from reports.plots.kernel_dots import row_lines
-from reports.plots.frame import axes_within, Heading, legend_below, new_figure, row_axes, ticks_at, tidy
-from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, PAPER, Style
+from reports.plots.frame import (
+    axes_grid, axes_within, Heading, key, legend_below, log_axis, marked, new_figure, row_axes, ticks_at)
+from reports.plots.style import ALARM, GRID, INK, MUTED, OTHERS, Style
 from reports.records import GateCase, GateChange, GateSeries
 from reports.units import counted, short
 
@@ -26,20 +26,12 @@ VERDICTS = {"slower": Style("#d55e00", ">", "-"), "undecided": Style("#e69f00", 
 WORDS = {"slower": ALARM, "undecided": INK, "faster": INK, "same": MUTED}  # colour of text: dark enough to read
 
 
-def marks(verdict: str, size: float = 6) -> dict[str, object]:
-    """Keywords of Axes.plot for a case's centre: undecided is hollow."""
-    style = VERDICTS[verdict]
-    return {"color": style.colour, "marker": style.marker, "markersize": size, "linestyle": "none", "markeredgewidth": 1.3,
-            "markeredgecolor": style.colour, "markerfacecolor": PAPER if verdict == "undecided" else style.colour}
-
-
-def legend_entry(verdict: str, label: str) -> Line2D:
-    return Line2D([], [], label=label, **marks(verdict))
+def _look(verdict: str) -> dict[str, Any]:
+    """Arguments of marked() and key(): undecided is hollow."""
+    return {"style": VERDICTS[verdict], "hollow": verdict == "undecided", "markeredgewidth": 1.3}
 
 
 LARGE = 0.6  # the axis is logarithmic if it contains changes by more than the factor 1 + LARGE
-_PERCENT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
-_FACTORS = (1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50, 100)
 
 
 def limits_of(centres: Sequence[float], bounds: Sequence[float], least: float) -> tuple[float, float]:
@@ -50,30 +42,19 @@ def limits_of(centres: Sequence[float], bounds: Sequence[float], least: float) -
     return math.exp(1.12 * min(low)), math.exp(1.12 * max(high))
 
 
-def percent_axis(axes: Axes, limits: tuple[float, float], label: str, most: int = 9) -> None:
-    by_factors = limits[1] > 1 + LARGE or limits[0] < 1 / (1 + LARGE)
-    if by_factors:
-        axes.set_xscale("log")
-    axes.set_xlim(*limits)
-    ticks = _factor_ticks(limits, most) if by_factors else _even_ticks(limits, most)
-    ticks_at(axes, ticks, [tick_text(tick) for tick in ticks])
-    axes.set_xlabel(label, size=9.5)
+def percent_axis(axes: Axes, limits: tuple[float, float], label: str) -> None:
+    if limits[1] > 1 + LARGE or limits[0] < 1 / (1 + LARGE):
+        log_axis(axes.xaxis, *limits, tick_text)
+    else:
+        axes.set_xlim(*limits)
+        axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(lambda ratio, _: tick_text(ratio))
+    axes.set_xlabel(label)
 
 
 def tick_text(ratio: float) -> str:
     change = 100 * (ratio - 1)
     return "0" if abs(change) < 1e-9 else f"{'+' if change > 0 else '−'}{short(abs(change), 3)}"
-
-
-def _even_ticks(limits: tuple[float, float], most: int) -> list[float]:
-    low, high = (100 * (limit - 1) for limit in limits)
-    step = next((step for step in _PERCENT_STEPS if (high - low) / step <= most), _PERCENT_STEPS[-1])
-    return [1 + k * step / 100 for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _factor_ticks(limits: tuple[float, float], most: int) -> list[float]:
-    ticks = [factor for factor in _FACTORS if limits[0] <= factor <= limits[1]]
-    return ticks if len(ticks) <= most else [factor for factor in ticks if round(math.log10(factor), 9).is_integer()]
 
 
 # ---- Names of rows of a chart that are longer than their space: in two lines, then without their middle; all stay distinct
@@ -119,67 +100,40 @@ CHANGE, INTERVAL, VERDICT = 0.75, 2.05, 2.2  # inches behind the axes: right end
 ROW, TALL_ROW = 0.23, 0.34  # inches per row whose name takes one line, two lines
 
 
-@dataclass(frozen=True)
-class Rows:
-    shown: tuple[GateCase, ...]
-    rest: tuple[GateCase, ...]  # in one row of dots, at the bottom
-
-    @property
-    def number(self) -> int:
-        return len(self.shown) + bool(self.rest)
-
-
-def rows_of(cases: Sequence[GateCase]) -> Rows:
-    """Rows of those cases, worst first, that have a ratio. Too many: all notable ones that fit, then others."""
+def rows_of(cases: Sequence[GateCase]) -> tuple[list[GateCase], list[GateCase]]:
+    """Cases with a ratio, worst first: those with a row, and, if there are too many, the others. All notable ones that fit have
+    a row."""
     known = [case for case in cases if case.ratio is not None and case.ratio > 0]
-    if len(known) <= MOST:
-        return Rows(tuple(known), ())
-    notable = [case for case in known if case.verdict != "same"]
-    same = [case for case in known if case.verdict == "same"]
-    kept = (notable + same)[:MOST]
-    picked = {id(case) for case in kept}
-    return Rows(tuple(case for case in known if id(case) in picked), tuple(case for case in known if id(case) not in picked))
+    kept = {id(case) for case in sorted(known, key=lambda case: case.verdict == "same")[:MOST]}
+    return [case for case in known if id(case) in kept], [case for case in known if id(case) not in kept]
 
 
-def forest_of(shown: tuple[Sequence[GateCase], float, float], heading: Heading) -> Figure:
-    return forest_figure(*shown, heading)
-
-
-def forest_figure(cases: Sequence[GateCase], threshold: float, confidence: float, heading: Heading) -> Figure:
-    rows = rows_of(cases)
-    names = row_names([case.case for case in rows.shown], NAME)
+def forest_figure(shown: tuple[Sequence[GateCase], float, float], heading: Heading) -> Figure:
+    """`shown`: the cases, worst first, the threshold and the confidence of the intervals."""
+    cases, threshold, confidence = shown
+    rows, rest = rows_of(cases)
+    names = row_names([case.case for case in rows], NAME)
     row = TALL_ROW if any("\n" in name for name in names) else ROW
-    figure, top = new_figure(heading, 1.55 + row * max(rows.number, 1), WIDTH)
+    if rest:
+        names.append(f"{counted(len(rest), 'case')} more, {', '.join(dict.fromkeys(case.verdict for case in rest))}")
+    figure, top = new_figure(heading, 1.55 + row * max(len(names), 1), WIDTH)
     axes = axes_within(figure, top, NAMES, NUMBERS, 0.92, 0.3)
-    _frame(axes, rows, names, _limits(rows, threshold))
+    row_axes(axes, names, 8, 0.6, linespacing=1.05)
+    row_lines(axes, len(names), GRID)
+    bounds = [bound for case in rows for bound in (case.low, case.high) if bound is not None]
+    limits = limits_of([case.ratio for case in (*rows, *rest)], bounds, least=max(1.6 * threshold, 1e-4))
+    percent_axis(axes, limits, "change of the head against the base (%); right of 0 is slower")
+    axes.tick_params(axis="x", labelsize=8.5)
     if threshold > 0:
         axes.axvspan(1 / (1 + threshold), 1 + threshold, color=GRID, alpha=0.55, linewidth=0, zorder=0.2)
     axes.axvline(1, color=MUTED, linewidth=0.9, zorder=0.5)
-    for i, case in enumerate(rows.shown):
+    for i, case in enumerate(rows):
         _draw(axes, i, case)
-    if rows.rest:
-        _draw_rest(axes, len(rows.shown), rows.rest)
-    _column_heads(axes, confidence if any(case.low is not None for case in rows.shown) else None)
-    _legend(figure, rows, threshold)
+    if rest:
+        _draw_rest(axes, len(rows), rest)
+    _column_heads(axes, confidence if any(case.low is not None for case in rows) else None)
+    _legend(figure, rows, rest, threshold)
     return figure
-
-
-def _limits(rows: Rows, threshold: float) -> tuple[float, float]:
-    cases = [*rows.shown, *rows.rest]
-    bounds = [bound for case in rows.shown for bound in (case.low, case.high) if bound is not None]
-    return limits_of([case.ratio for case in cases], bounds, least=max(1.6 * threshold, 1e-4))
-
-
-def _frame(axes: Axes, rows: Rows, names: Sequence[str], limits: tuple[float, float]) -> None:
-    rest = [f"{counted(len(rows.rest), 'case')} more, {_verdicts_of(rows.rest)}"] if rows.rest else []
-    row_axes(axes, [*names, *rest], 8, 0.6, linespacing=1.05)
-    row_lines(axes, rows.number, GRID)
-    percent_axis(axes, limits, "change of the head against the base (%); right of 0 is slower")
-    axes.tick_params(axis="x", labelsize=8.5)
-
-
-def _verdicts_of(cases: Sequence[GateCase]) -> str:
-    return ", ".join(dict.fromkeys(case.verdict for case in cases))
 
 
 def _draw(axes: Axes, row: int, case: GateCase) -> None:
@@ -192,7 +146,7 @@ def _draw(axes: Axes, row: int, case: GateCase) -> None:
         axes.plot([max(case.low, left), min(case.high, right)], [row, row], color=style.colour, linewidth=2.2, zorder=2.5,
                   solid_capstyle="butt")
         _cut_ends(axes, row, case, style.colour)
-    axes.plot([case.ratio], [row], zorder=3, **marks(case.verdict))
+    axes.plot([case.ratio], [row], zorder=3, **marked(**_look(case.verdict)))
     number = {"transform": axes.get_yaxis_transform(), "size": 8, "va": "center", "clip_on": False}
     interval = interval_text(case.low, case.high)
     axes.text(_behind(CHANGE), row, change_text(case.ratio, case.channel), ha="right", color=INK, **number)
@@ -235,11 +189,11 @@ def _column_heads(axes: Axes, confidence: Optional[float]) -> None:
     axes.text(_behind(VERDICT), above, "verdict", **place)
 
 
-def _legend(figure: Figure, rows: Rows, threshold: float) -> None:
-    seen = {case.verdict for case in (*rows.shown, *rows.rest)}
-    handles: list = [legend_entry(verdict, verdict) for verdict in VERDICTS if verdict in seen]
-    if any(case.ratios for case in rows.shown):
-        one = "one run of the head" if all(case.channel == "stored" for case in rows.shown) else "one pair"
+def _legend(figure: Figure, rows: Sequence[GateCase], rest: Sequence[GateCase], threshold: float) -> None:
+    seen = {case.verdict for case in (*rows, *rest)}
+    handles: list = [key(verdict, **_look(verdict)) for verdict in VERDICTS if verdict in seen]
+    if any(case.ratios for case in rows):
+        one = "one run of the head" if all(case.channel == "stored" for case in rows) else "one pair"
         handles.append(Line2D([], [], linestyle="none", marker="|", markersize=7, color=OTHERS, label=one))
     if threshold > 0:
         handles.append(Patch(color=GRID, alpha=0.55, label=f"less than {limit_text(threshold)}: does not matter"))
@@ -256,16 +210,12 @@ MOST_TICKS = 7
 
 def history_figure(series: Sequence[GateSeries], heading: Heading) -> Figure:
     figure, top = new_figure(heading, 0.55 + (HEAD + PANEL + FOOT) * len(series), WIDTH)
-    height = figure.get_figheight()
-    for i, one in enumerate(series):
-        bottom = top - ((HEAD + PANEL + FOOT) * i + HEAD + PANEL) / height
-        axes = figure.add_axes([LEFT / WIDTH, bottom, 1 - (LEFT + RIGHT) / WIDTH, PANEL / height])
+    for axes, one in zip(axes_grid(figure, top, len(series), 1, (LEFT, RIGHT, 0.05), (0, HEAD, FOOT)), series):
         _draw_history(axes, one)
     return figure
 
 
 def _draw_history(axes: Axes, one: GateSeries) -> None:
-    tidy(axes)
     values = [point.value for point in one.points]
     axes.plot(range(len(values)), values, color=VERDICTS["same"].colour, marker="o", markersize=3.2, linewidth=0.8,
               markeredgewidth=0, alpha=0.75, zorder=2)
@@ -275,7 +225,7 @@ def _draw_history(axes: Axes, one: GateSeries) -> None:
     for number, change in enumerate(one.changes, start=1):
         _mark(axes, str(number) if number > first else "", change)
     _tell(axes, one, first)
-    axes.set_title(f"{without_middle(one.case, 92)} ({one.unit}, {one.better} is better)", loc="left", size=9, color=INK, pad=15)
+    axes.set_title(f"{without_middle(one.case, 92)} ({one.unit}, {one.better} is better)", size=9, pad=15)
     axes.set_xlim(-0.7, max(len(values) - 0.3, 0.7))
     low, high = min(values), max(values)
     room = 0.15 * (high - low) or 0.02 * abs(high) or 1
@@ -323,13 +273,8 @@ def _short_range(blame: str) -> str:
 
 
 def _ticks(axes: Axes, one: GateSeries) -> None:
-    number = len(one.points)
-    step = max(1, -(-number // MOST_TICKS))
-    places = list(range(0, number, step))
-    names = [f"{one.points[i].revision[:7]}\n{one.points[i].time[:10]}" for i in places]
-    axes.xaxis.set_major_locator(FixedLocator(places))
-    axes.xaxis.set_major_formatter(FixedFormatter(names))
+    places = range(0, len(one.points), max(1, -(-len(one.points) // MOST_TICKS)))
+    ticks_at(axes, places, [f"{one.points[i].revision[:7]}\n{one.points[i].time[:10]}" for i in places])
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1e4 else short(value, 4)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1e4 else short(value, 4))
     axes.tick_params(labelsize=7.5)
-    axes.set_facecolor(PAPER)

@@ -1,18 +1,16 @@
 """Kernels as rows of dots: one configuration against another (dumbbells), and shares of the binding ceiling."""
-from math import ceil, floor, log10
 from statistics import median
 from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from reports.analysis.groups import by
+from reports.analysis.groups import by, cut
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.pages.kernels import MOST_ROWS
-from reports.plots.frame import Heading, key, legend_below, new_figure, row_axes
+from reports.plots.frame import axes_grid, Heading, key, legend_below, log_axis, marked, new_figure, row_axes
 from reports.plots.style import GRID, INK, MUTED, numbered, OTHERS, PAPER, Style
 from reports.records import Kernel
 from reports.units import share_text, short
@@ -38,16 +36,30 @@ def marks(style: Style, dtype: str, size: float) -> dict[str, object]:
             "markeredgecolor": style.colour}
 
 
-def legend(figure: Figure, styles: dict[str, Style], dtypes: Sequence[str], bottom: float, columns: int) -> None:
+def legend(figure: Figure, styles: dict[str, Style], dtypes: set[str], columns: int) -> None:
     """Legend of colours and markers, below the axes; and of fills, where there are several."""
     entries = [(name, marks(style, "f32", 6)) for name, style in styles.items()]
+    fills = by(sorted(dtypes, key=lambda name: (name != "f32", name)), _fill)
     if len(dtypes) > 1:
-        for fill, name in _FILL_NAMES.items():
-            alike = [dtype for dtype in dtypes if _fill(dtype) == fill]
-            if alike:
-                entries.append((f"{', '.join(alike)}: {name}", marks(Style(MUTED, "o", "-"), alike[0], 6)))
+        entries += [(f"{', '.join(fills[fill])}: {name}", marks(Style(MUTED, "o", "-"), fills[fill][0], 6))
+                    for fill, name in _FILL_NAMES.items() if fill in fills]
     handles = [Line2D([], [], label=name, **look) for name, look in entries]
-    legend_below(figure, handles, columns, (0.5, bottom), handletextpad=0.3, columnspacing=1.6)
+    legend_below(figure, handles, columns, handletextpad=0.3, columnspacing=1.6)
+
+
+def _columns(heading: Heading, names: Sequence[str], titles: Sequence[str], margins: tuple[float, float, float], gap: float,
+             label: str) -> tuple[Figure, list[Axes]]:
+    """Axes side by side over the same rows, whose names are in the left margin; `label` is of all x axes."""
+    left, _, bottom = margins
+    figure, top = new_figure(heading, bottom + 0.79 + ROW * max(len(names), 3), WIDTH)
+    columns = axes_grid(figure, top, len(titles), len(titles), margins, (gap, 0.26, 0))
+    for i, (axes, title) in enumerate(zip(columns, titles)):
+        row_axes(axes, names if i == 0 else [""] * len(names), 8, 0.6)
+        row_lines(axes, len(names), GRID)
+        axes.tick_params(axis="x", labelsize=8.5)
+        axes.set_title(title)
+    figure.text((left / WIDTH + 0.985) / 2, (bottom - 0.45) / figure.get_figheight(), label, ha="center", size=9.5)
+    return figure, columns
 
 
 def row_lines(axes: Axes, rows: int, colour: str) -> None:
@@ -64,25 +76,19 @@ NAME = 46  # characters of a row's name
 _SLOW, _FAST = numbered(1), numbered(0)
 
 
-def dumbbells_of(shown: tuple[Sequence[Comparison], tuple[str, str]], heading: Heading) -> Figure:
-    return dumbbells_figure(*shown, heading)
-
-
-def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], heading: Heading) -> Figure:
-    """A column per comparison; `names` are those of the slow and the fast way in the legend."""
+def dumbbells_figure(comparisons: Sequence[Comparison], heading: Heading) -> Figure:
+    """A column per comparison."""
     rows = shown_rows(comparisons)
-    figure, top = new_figure(heading, 1.65 + ROW * max(len(rows), 3), WIDTH)
-    height, left, right, gap = figure.get_figheight(), 3.4 / WIDTH, 0.985, 0.075
-    width = (right - left - gap * (len(comparisons) - 1) - 0.03) / len(comparisons)
-    bottom = 0.86 / height
+    names = [cut(f"{case.kernel} {case.dtype} {case.shape}", NAME) for case in rows]
+    figure, columns = _columns(heading, names, [one.name for one in comparisons], (3.4, 0.51, 0.86), 0.85,
+                               "declared bytes over time (GB/s)")
     limits = _limits(comparisons, rows)
-    for i, one in enumerate(comparisons):
-        axes = figure.add_axes([left + i * (width + gap), bottom, width, top - bottom - 0.26 / height])
-        _frame(axes, rows, limits, i == 0)
-        axes.set_title(one.name, loc="left", size=10, color=INK, pad=5, weight="bold")
-        _draw(axes, rows, {pair.case: pair for pair in one.pairs}, len(rows) < case_count(comparisons))
-    figure.text((left + right) / 2, 0.42 / height, "declared bytes over time (GB/s)", ha="center", size=9.5, color=INK)
-    _legend(figure, names)
+    for axes, one in zip(columns, comparisons):
+        log_axis(axes.xaxis, *limits, short)
+        _draw(axes, rows, {pair.case: pair for pair in one.pairs})
+        if len(rows) < len({pair.case for one in comparisons for pair in one.pairs}):  # between largest and smallest ratios
+            axes.axhline(len(rows) / 2 - 0.5, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=1)
+    _legend(figure, comparisons[0].sides)
     return figure
 
 
@@ -91,10 +97,6 @@ def shown_rows(comparisons: Sequence[Comparison]) -> list[Case]:
     cases = [pair.case for one in reversed(comparisons) for pair in one.pairs]
     cases = list(dict.fromkeys(cases))
     return cases if len(cases) <= MOST_ROWS else cases[:MOST_ROWS // 2] + cases[-MOST_ROWS // 2:]
-
-
-def case_count(comparisons: Sequence[Comparison]) -> int:
-    return len({pair.case for one in comparisons for pair in one.pairs})
 
 
 def rate(kernel: Kernel) -> float:
@@ -108,38 +110,14 @@ def _limits(comparisons: Sequence[Comparison], rows: Sequence[Case]) -> tuple[fl
     return min(rates, default=1) / 1.3, max(rates, default=10) * 1.3
 
 
-def _frame(axes: Axes, rows: Sequence[Case], limits: tuple[float, float], named: bool) -> None:
-    row_axes(axes, [_row_name(case) if named else "" for case in rows], 8, 0.6)
-    row_lines(axes, len(rows), GRID)
-    axes.set_xscale("log")
-    axes.set_xlim(*limits)
-    narrow = ceil(log10(limits[1])) - floor(log10(limits[0])) <= 3
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,), numticks=20))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.tick_params(axis="x", labelsize=8.5)
-
-
-def _row_name(case: Case) -> str:
-    """Name of a row: the whole kernel, and as much of the shape as fits."""
-    text = f"{case.kernel} {case.dtype} {case.shape}"
-    return text if len(text) <= NAME else text[:NAME - 1] + "…"
-
-
-def _draw(axes: Axes, rows: Sequence[Case], pairs: dict[Case, Pair], cut: bool) -> None:
-    if cut:  # between the largest and the smallest ratios
-        axes.axhline(len(rows) / 2 - 0.5, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=1)
+def _draw(axes: Axes, rows: Sequence[Case], pairs: dict[Case, Pair]) -> None:
     for row, case in enumerate(rows):
-        pair = pairs.get(case)
-        if pair is None:
-            continue
-        slow, fast = rate(pair.slow), rate(pair.fast)
-        axes.plot([slow, fast], [row, row], color=MUTED, linewidth=2, zorder=2, solid_capstyle="butt")
-        axes.plot([slow], [row], marker=_SLOW.marker, color=_SLOW.colour, markersize=5.5, zorder=3,
-                  markerfacecolor=PAPER, markeredgewidth=1.3)
-        axes.plot([fast], [row], marker=_FAST.marker, color=_FAST.colour, markersize=5.5, zorder=4)
-        axes.text(1.015, row, f"{short(pair.ratio, 2)}×", transform=axes.get_yaxis_transform(), size=8, va="center",
-                  color=INK)
+        if pair := pairs.get(case):
+            slow, fast = rate(pair.slow), rate(pair.fast)
+            axes.plot([slow, fast], [row, row], color=MUTED, linewidth=2, zorder=2, solid_capstyle="butt")
+            axes.plot([slow], [row], **marked(_SLOW, 5.5, hollow=True), markeredgewidth=1.3, zorder=3)
+            axes.plot([fast], [row], **marked(_FAST, 5.5), zorder=4)
+            axes.text(1.015, row, f"{short(pair.ratio, 2)}×", transform=axes.get_yaxis_transform(), size=8, va="center")
 
 
 def _legend(figure: Figure, names: tuple[str, str]) -> None:
@@ -158,24 +136,24 @@ Dots = dict[str, list[tuple[Case, Kernel]]]  # by row
 
 
 def shares_figure(roofline: Roofline, heading: Heading) -> Figure:
-    ways = [way for way in roofline.ways if _dots(roofline, way)]
+    dots = {way: found for way in roofline.ways if (found := _dots(roofline, way))}
+    shown = [dot for found in dots.values() for row in found.values() for dot in row]
     names = rows_of(roofline)[:MOST_KERNELS]
-    figure, top = new_figure(heading, 1.7 + ROW * max(len(names), 3), WIDTH)
-    height, left, right, gap = figure.get_figheight(), 2.5 / WIDTH, 0.985, 0.018
-    width = (right - left - gap * (len(ways) - 1)) / len(ways)
-    bottom = 0.92 / height
-    highest = max(kernel.share for way in ways for found in _dots(roofline, way).values() for _, kernel in found)
-    right_end = EDGE if highest > CUT else 1.05 * max(highest, 1.0)
-    for i, way in enumerate(ways):
-        axes = figure.add_axes([left + i * (width + gap), bottom, width, top - bottom - 0.26 / height])
-        _shares_frame(axes, names, right_end, i == 0, _ticks(right_end, len(ways)))
-        axes.set_title(way_text(way, roofline.place.device), loc="left", size=10, color=INK, pad=5, weight="bold")
-        _draw_shares(axes, names, _dots(roofline, way))
+    highest = max(kernel.share for _, kernel in shown)
+    end = EDGE if highest > CUT else 1.05 * max(highest, 1.0)
     beyond = f"; at the edge: how many are beyond {share_text(CUT)}, and the highest" if highest > CUT else ""
-    figure.text((left + right) / 2, 0.46 / height,
-                f"share of the ceiling that binds (%); dashed: {share_text(NEAR)}{beyond}", ha="center", size=9.5,
-                color=INK)
-    _shares_legend(figure, roofline)
+    figure, columns = _columns(heading, [cut(name, NAME_LENGTH) for name in names], [way_text(way, roofline.device) for way in dots],
+                               (2.5, 0.17, 0.92), 0.2, f"share of the ceiling that binds (%); dashed: {share_text(NEAR)}{beyond}")
+    # Ticks at the limit, and at the share that counts as reaching it if there is room for both.
+    ticks = [0, 0.25, 0.5, NEAR, 1] if end < EDGE and len(dots) <= 4 else [0, 0.5, 1]
+    for axes, found in zip(columns, dots.values()):
+        axes.set_xlim(0, end)
+        axes.set_xticks(ticks, [f"{100 * tick:.0f}" for tick in ticks])
+        axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
+        axes.axvline(NEAR, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
+        _draw_shares(axes, names, found)
+    bounds, dtypes = {kernel.bound for _, kernel in shown}, {case.dtype for case, _ in shown}
+    legend(figure, {f"bound by {BOUND_NAMES[name]}": style for name, style in BOUNDS.items() if name in bounds}, dtypes, 6)
     return figure
 
 
@@ -192,33 +170,10 @@ def rows_of(roofline: Roofline) -> list[str]:
     return sorted(everywhere, key=share)
 
 
-def _kernel_name(case: Case) -> str:
-    return case.kernel + (f" ({case.implementation})" if case.implementation else "")
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= NAME_LENGTH else name[:NAME_LENGTH - 1] + "…"
-
-
 def _dots(roofline: Roofline, way: Way) -> Dots:
     timed = roofline.timed.get(way, {}).items()
-    return by(((case, kernel) for case, kernel in timed if kernel.share is not None), lambda dot: _kernel_name(dot[0]))
-
-
-def _ticks(right: float, columns: int) -> list[float]:
-    """Ticks, with the limit and the share that counts as reaching it if there is room for both."""
-    return [0, 0.25, 0.5, NEAR, 1] if right < EDGE and columns <= 4 else [0, 0.5, 1]
-
-
-def _shares_frame(axes: Axes, names: Sequence[str], right: float, named: bool, ticks: list[float]) -> None:
-    row_axes(axes, [_cut(name) if named else "" for name in names], 8.6, 0.6)
-    row_lines(axes, len(names), GRID)
-    axes.set_xlim(0, right)
-    axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
-    axes.axvline(NEAR, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.tick_params(axis="x", labelsize=8.5)
+    return by(((case, kernel) for case, kernel in timed if kernel.share is not None),
+              lambda dot: dot[0].kernel + (f" ({dot[0].implementation})" if dot[0].implementation else ""))
 
 
 def _draw_shares(axes: Axes, names: Sequence[str], dots: Dots) -> None:
@@ -236,12 +191,3 @@ def _draw_shares(axes: Axes, names: Sequence[str], dots: Dots) -> None:
         if beyond:
             told = f"{len(beyond)} \N{BLACK RIGHT-POINTING TRIANGLE} {share_text(max(beyond))}"
             axes.text(EDGE, row, told, ha="right", va="center", size=7.4, color=INK, zorder=5)
-
-
-def _shares_legend(figure: Figure, roofline: Roofline) -> None:
-    shown = [(case, kernel) for way in roofline.ways for found in _dots(roofline, way).values()
-             for case, kernel in found]
-    bounds = {kernel.bound for _, kernel in shown}
-    dtypes = sorted({case.dtype for case, _ in shown}, key=lambda name: (name != "f32", name))
-    legend(figure, {f"bound by {BOUND_NAMES[name]}": style for name, style in BOUNDS.items() if name in bounds}, dtypes,
-           0.0, 6)

@@ -1,16 +1,14 @@
 """The figures of kernels: the roofline, and the words and files of all of them."""
 from math import atan2, ceil, cos, degrees, sin
-from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from reports.analysis.roofline.findings import group_of
 from reports.analysis.roofline.rooflines import Case, Ceilings, plotted, range_text, Roof, Roofline, Way, way_text
-from reports.plots import style
-from reports.plots.frame import Box, HALO, Heading, new_figure, place_labels, point_box, SIZE, tidy, Wanted
+from reports.plots.frame import (
+    axes_grid, Box, HALO, Heading, log_axis, new_figure, place_labels, point_box, SIZE, Wanted)
 from reports.plots.kernel_dots import GROUPS, legend, marks
 from reports.plots.style import INK, MUTED
 from reports.records import Kernel
@@ -26,33 +24,23 @@ Limits = tuple[tuple[float, float], tuple[float, float]]
 def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
     ways = roofline.ways
     columns = 1 if len(ways) == 1 else 2 if len(ways) <= 4 else 3
-    rows = ceil(len(ways) / columns)
     height = 3.55 if columns > 1 else 5.2
-    figure, top = new_figure(heading, 1.2 + (height + 0.1) * rows, WIDTH)
+    figure, top = new_figure(heading, 1.2 + (height + 0.1) * ceil(len(ways) / columns), WIDTH)
     limits = _limits(roofline)
-    for i, way in enumerate(ways):
-        axes = figure.add_axes(_cell(i, rows, columns, top, figure.get_figheight()))
+    grid = axes_grid(figure, top, len(ways), columns, (0.8, 0.28, 0.98), (0.63, 0.34, 0.16))
+    for i, (axes, way) in enumerate(zip(grid, ways)):
         _draw(axes, roofline, way, limits)
         axes.set_ylabel("speed (FLOP/s)" if i % columns == 0 else "")
         axes.set_xlabel("arithmetic intensity (FLOP/byte)" if i + columns >= len(ways) else "")
     cases = [case for timed in roofline.timed.values() for case, kernel in timed.items() if kernel.flops]
     present = {group_of(case.kernel) for case in cases}
-    dtypes = sorted({case.dtype for case in cases}, key=lambda name: (name != "f32", name))
-    legend(figure, {name: style for name, style in GROUPS.items() if name in present}, dtypes, 0.0, 5)
+    legend(figure, {name: style for name, style in GROUPS.items() if name in present}, {case.dtype for case in cases}, 5)
     return figure
 
 
 def speed(kernel: Kernel) -> float:
     """GFLOP/s at the median."""
     return kernel.flops / kernel.median_us / 1e3
-
-
-def _cell(i: int, rows: int, columns: int, top: float, height: float) -> Sequence[float]:
-    left, right, bottom, gap = 0.07, 0.975, 0.98 / height, 0.055
-    width = (right - left - gap * (columns - 1)) / columns
-    cell = (top - bottom) / rows
-    row, column = divmod(i, columns)
-    return [left + column * (width + gap), top - cell * (row + 1) + 0.16 / height, width, cell - 0.5 / height]
 
 
 def _limits(roofline: Roofline) -> Limits:
@@ -71,9 +59,9 @@ def _limits(roofline: Roofline) -> Limits:
 
 
 def _draw(axes: Axes, roofline: Roofline, way: Way, limits: Limits) -> None:
-    tidy(axes)
-    _log_axes(axes, limits)
-    axes.set_title(way_text(way, roofline.place.device), loc="left", size=10, color=INK, pad=5, weight="bold")
+    log_axis(axes.xaxis, *limits[0], short)
+    log_axis(axes.yaxis, *limits[1], _flops)
+    axes.set_title(way_text(way, roofline.device))
     points = plotted(roofline.timed[way])
     for case, kernel in points:
         axes.plot([kernel.intensity], [speed(kernel)], zorder=4,
@@ -82,15 +70,6 @@ def _draw(axes: Axes, roofline: Roofline, way: Way, limits: Limits) -> None:
     taken = [point_box(axes, kernel.intensity, speed(kernel)) for _, kernel in points]
     taken += _roofs(axes, ceilings, way.cache == "cold", taken)
     place_labels(axes, _wanted(points), taken, _lines(axes, ceilings))
-
-
-def _log_axes(axes: Axes, limits: Limits) -> None:
-    for axis, (low, high), text in ((axes.xaxis, limits[0], short), (axes.yaxis, limits[1], _flops)):
-        getattr(axes, f"set_{axis.axis_name}scale")("log")
-        getattr(axes, f"set_{axis.axis_name}lim")(low, high)
-        axis.set_major_locator(LogLocator(base=10, numticks=20))
-        axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
-        axis.set_minor_locator(NullLocator())
 
 
 def _flops(gflops: float) -> str:

@@ -15,7 +15,8 @@ from reports.analysis.training.data_parallel import (
 from reports.analysis.training.layers import (
     Case, case_name, ContextResult, ExpertsResult, exposed_us, hidden, LayersResult, simulated_exposed_us, units_text)
 from reports.plots.frame import (
-    axes_within, Curve, curves_figure, draw_line, few_ticks, Heading, key, legend_below, new_figure, row_axes, ticks_at, tidy, value_axis)
+    axes_within, Curve, curves_figure, draw_line, few_ticks, Heading, key, legend_below, new_figure, row_axes, ticks_at,
+    value_axis)
 from reports.plots.stacked_bars import BarRow, CHARACTER, Scale, stacked_figure
 from reports.plots.style import GRID, INK, MUTED, numbered, PAPER, Style, styles_for
 from reports.records import Context, Layer, ScheduleLine
@@ -65,7 +66,7 @@ def gain_figure(result: LayersResult, heading: Heading) -> Figure:
     axes.axvline(0, color=INK, linewidth=0.9, zorder=1.5)
     axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
-    axes.set_xlabel("longer than kernels alone in one tile, forward and backward (ms)", size=9.5)
+    axes.set_xlabel("longer than kernels alone in one tile, forward and backward (ms)")
     _gain_legend(figure)
     return figure
 
@@ -113,7 +114,6 @@ def bucket_figure(result: BucketsResult, heading: Heading) -> Figure:
 
 
 def _panel(axes: Axes, curves: Sequence[BucketCurve], styles: dict[str, Style]) -> None:
-    tidy(axes)
     lines = [line for curve in curves for line in curve.lines]
     crowded = any(line.run.oversubscribed for line in lines)
     axes.set_title(f"{curves[0].ranks} ranks" + (", more than cores" if crowded else ""), loc="left", size=10)
@@ -224,7 +224,6 @@ def context_load_figure(result: ContextResult, heading: Heading) -> Figure:
     """A group of bars per method, a bar per rank: its pairs over the mean; marks show its kernels' time over the mean."""
     figure, top = new_figure(heading, 3.6, CONTEXT_WIDTH)
     axes = figure.add_axes([0.115, 0.16, 0.87, top - 0.18])
-    tidy(axes)
     axes.grid(False, axis="x")
     rows = result.at_longest
     ranks = rows[0].ranks
@@ -265,7 +264,6 @@ def experts_load_figure(result: ExpertsResult, heading: Heading) -> Figure:
     """A line per number of ranks: time over the load of the most loaded expert; dropless filled, with a capacity hollow."""
     figure, top = new_figure(heading, 4.6, WIDTH)
     axes = figure.add_axes([0.075, 0.13, 0.66, top - 0.16])
-    tidy(axes)
     axes.grid(True, color=GRID)
     series = by(result.lines, lambda one: (one.experts, one.top_k, one.capacity_factor, one.ranks))
     for number, ((experts, top_k, capacity, ranks), lines) in enumerate(series.items()):
@@ -274,10 +272,10 @@ def experts_load_figure(result: ExpertsResult, heading: Heading) -> Figure:
         lines.sort(key=lambda line: line.load)
         axes.plot([line.load for line in lines], [line.median_us("serial") / 1e3 for line in lines], color=look.colour,
                   marker=look.marker, markersize=6, linewidth=1.6, label=f"{experts} experts, top {top_k}, ep={ranks}, {told}")
-    axes.set_xlabel("copies for the most loaded expert, of an even share", size=9.5)
-    axes.set_ylabel("forward and backward, slowest rank (ms)", size=9.5)
+    axes.set_xlabel("copies for the most loaded expert, of an even share")
+    axes.set_ylabel("forward and backward, slowest rank (ms)")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
-    figure.legend(loc="upper left", bbox_to_anchor=(0.745, top - 0.02), frameon=False, fontsize=8, labelcolor=INK)
+    figure.legend(loc="upper left", bbox_to_anchor=(0.745, top - 0.02), fontsize=8)
     return figure

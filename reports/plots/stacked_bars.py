@@ -3,20 +3,21 @@
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from reports.analysis.groups import link_text
+from reports.analysis.groups import cut, link_text
 from reports.analysis.steps.layouts import KINDS, LayoutResult
 from reports.analysis.steps.overlap import exposed_ms, hidden_text, OverlapResult, way_text
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
 from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, told_text
 from reports.pages.simulations import MOST_BARS
-from reports.plots.frame import axes_within, Heading, legend_below, new_figure, tidy
+from reports.plots.frame import axes_within, Heading, legend_below, new_figure, row_axes
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
 from reports.records import Simulation
 from reports.units import bytes_text, share_text, short, time_text
@@ -61,11 +62,14 @@ def stacked_figure(rows: Sequence[BarRow], scale: Scale, heading: Heading, width
     left, right = (room + CHARACTER * max(map(len, texts)) for room, texts in
                    ((0.25, [row.name for row in rows]), (0.2, [row.label for row in rows])))
     axes = axes_within(figure, top, left, right, 0.62 + legend_inches)
-    _rows(axes, rows, places)
+    row_axes(axes, [row.name for row in rows], places=places)
+    for row, place in zip(rows, places):
+        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center",
+                  color=ALARM if row.alarm else INK)
     _stack(axes, rows, places, scale)
     axes.xaxis.set_major_locator(MaxNLocator(10))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
-    axes.set_xlabel(scale.label, size=9.5)
+    axes.xaxis.set_major_formatter(lambda value, _: short(value, 4))
+    axes.set_xlabel(scale.label)
     legend_below(figure, handles, columns, handlelength=1.4, handleheight=1.0, columnspacing=1.6)
     return figure
 
@@ -80,25 +84,14 @@ def _handles(scale: Scale) -> list[Artist]:
     return handles
 
 
-def _rows(axes: Axes, rows: Sequence[BarRow], places: Sequence[float]) -> None:
-    tidy(axes)
-    axes.grid(False, axis="y")
-    axes.set_ylim(places[-1] + 0.55, -0.55)
-    axes.set_yticks(places, [row.name for row in rows], size=8.2)
-    axes.tick_params(axis="y", length=0)
-    for row, place in zip(rows, places):
-        axes.text(1.01, place, row.label, transform=axes.get_yaxis_transform(), size=8, va="center", color=ALARM if row.alarm else INK)
-
-
 def _stack(axes: Axes, rows: Sequence[BarRow], places: Sequence[float], scale: Scale) -> None:
-    up, down = [0.0] * len(rows), [0.0] * len(rows)
+    up, down = np.zeros(len(rows)), np.zeros(len(rows))
     for part, _, colour in scale.colours:
-        values = [scale.factor * row.parts.get(part, 0.0) for row in rows]
-        starts = [up[i] if value >= 0 else down[i] for i, value in enumerate(values)]
-        axes.barh(places, values, left=starts, height=0.76, color=colour, zorder=2,
+        values = np.array([scale.factor * row.parts.get(part, 0.0) for row in rows])
+        axes.barh(places, values, left=np.where(values >= 0, up, down), height=0.76, color=colour, zorder=2,
                   edgecolor=MUTED if colour == PAPER else PAPER, linewidth=0.5)
-        up = [at + max(value, 0) for at, value in zip(up, values)]
-        down = [at + min(value, 0) for at, value in zip(down, values)]
+        up += np.maximum(values, 0)
+        down += np.minimum(values, 0)
     low, high = min(down), scale.factor * scale.end if scale.end else max(up)
     room = 0.02 * (high - low or 1)
     axes.set_xlim(low - room if low < 0 else 0, high + room)
@@ -179,7 +172,7 @@ def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
     shares = {id(one): 1 if result.alike else one.ranks / one.global_batch for one in layouts}
     longest = max(one.step_ms * shares[id(one)] for one in layouts)
     unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
-    rows = [BarRow(_cut(result.name_of(one)), {part: ms * shares[id(one)] for part, ms in one.parts_ms.items()},
+    rows = [BarRow(cut(result.name_of(one), NAME), {part: ms * shares[id(one)] for part, ms in one.parts_ms.items()},
                    f"{time_text(1e3 * one.step_ms)}, MFU {share_text(one.mfu)}{_misfit(one)}", alarm=not one.fits) for one in layouts]
     what = "time of a step" if result.alike else "time of all devices for a sequence"
     return step_bars(rows, f"{what} ({unit})", heading, scale)
@@ -190,7 +183,7 @@ def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
     layouts = result.lines[:MOST_BARS]
     capacity, most = layouts[0].capacity_bytes, max(one.memory_bytes["total"] for one in layouts)
     end = max(min(most, 1.8 * capacity), 1.05 * capacity)
-    rows = [BarRow(_cut(result.name_of(one)), one.memory_bytes,
+    rows = [BarRow(cut(result.name_of(one), NAME), one.memory_bytes,
                    ("\N{BLACK RIGHT-POINTING TRIANGLE} " if one.memory_bytes["total"] > end else "") +
                    f"{short(one.memory_bytes['total'] / GIB)} GiB{_misfit(one)}", alarm=not one.fits) for one in layouts]
     return stacked_figure(rows, Scale("memory of the device that needs most (GiB)", 1 / GIB, kind_colours(rows),
@@ -199,10 +192,6 @@ def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
 
 def _misfit(one: Simulation) -> str:
     return "" if one.fits else ": does not fit"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= NAME else text[:NAME - 1] + "…"
 
 
 # ---- Collectives beside the computation: a bar per case, of computing and exposed communication, up to the sum of both

@@ -10,7 +10,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from reports.analysis.groups import by
 from reports.analysis.steps.schedules import bubble, Contest, Growth
 from reports.plots.frame import (
-    Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box, SIZE, tidy, value_axis, Wanted)
+    Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box, SIZE, value_axis,
+    Wanted)
 from reports.plots.style import GRID, INK, numbered, PAPER, styles_for
 from reports.records import ScheduleLine
 from reports.units import share_text, short
@@ -32,7 +33,6 @@ class Point(NamedTuple):
 def tradeoff_figure(contest: Contest, heading: Heading) -> Figure:
     figure, top = new_figure(heading, HEIGHT, WIDTH)
     axes = figure.add_axes([0.1, 0.2, 0.86, top - 0.2])
-    tidy(axes)
     points = [Point(line.peak, bubble(line), max(line.bubbles.of_own_span, 0), _name(name, line))
               for name, line in contest.entries]
     highest = _highest(points)

@@ -6,13 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from reports.analysis.groups import by
 from reports.analysis.steps.layouts import beside, moved, series_of, StudyResult
 from reports.plots.frame import (
-    axes_within, Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box, row_axes, tidy,
-    value_axis, Wanted)
+    axes_within, cell_axes, Curve, curves_figure, few_ticks, Heading, key, legend_below, new_figure, place_labels, point_box,
+    row_axes, value_axis, Wanted)
 from reports.plots.stacked_bars import BarRow, step_bars
 from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered
 from reports.records import StudyPoint
@@ -73,7 +73,7 @@ def published_figure(result: StudyResult, heading: Heading) -> Figure:
         handles = [Line2D([], [], color=INK, marker="o", markersize=4.4, label="simulated"),
                    Line2D([], [], color=INK, marker="o", markersize=8, markerfacecolor="none", linestyle="none",
                           label="published")]
-        axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+        axes.legend(handles=handles, loc="lower left")
     return figure
 
 
@@ -127,14 +127,8 @@ def map_figure(result: StudyResult, heading: Heading) -> Figure:
     axes = axes_within(figure, top, 1.75, 0.2, 0.95)
     for one in result.lines:
         _cell(axes, links.index(one.at["gbps"]), models.index(one.at["parameters"]), one)
-    axes.set_xlim(-0.5, len(links) - 0.5)
-    axes.set_ylim(-0.5, len(models) - 0.5)
-    axes.set_xticks(range(len(links)), [short(gbps) for gbps in links])
-    axes.set_yticks(range(len(models)), [f"{names[size]}" for size in models], size=8.5)
+    cell_axes(axes, [short(gbps) for gbps in links], [names[size] for size in models], len(links))
     axes.set_xlabel("bandwidth of the link per GPU and direction (GB/s); in a cell: how much slower the second fastest is")
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
     shown = [name for name in _WAYS if any(one.series == name for one in result.lines)]
     handles = [Patch(facecolor=_WAYS[name], edgecolor=MUTED, linewidth=0.5, label=name) for name in shown]
     legend_below(figure, handles, min(len(handles), 8), handlelength=1.4, handleheight=1.0, columnspacing=1.4)
@@ -175,34 +169,32 @@ def memory_figure(result: StudyResult, heading: Heading) -> Figure:
 def pareto_figure(result: StudyResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 4.7, 8.6)
     axes = figure.add_axes([0.1, 0.12, 0.87, top - 0.14])
-    tidy(axes)
-    points = result.simulated
-    best = sorted((one for one in points if one.best), key=lambda one: one.values["memory_gb"])
-    memory, scale, unit = [one.values["memory_gb"] for one in points], *_time_unit(points)
-    times = [one.values["step_ms"] * scale for one in points]
-    capacity = points[0].values["capacity_gb"]
+    scale, unit = _time_unit(result.simulated)
+    points = [(one, one.values["memory_gb"], one.values["step_ms"] * scale) for one in result.simulated]
+    best = sorted((memory, time) for one, memory, time in points if one.best)
+    times, capacity = [time for _, _, time in points], points[0][0].values["capacity_gb"]
     low, high = min(times), max(times)
     room = 0.12 * (high - low or high)
     axes.set_ylim(low - room, high + room)
-    axes.set_xlim(0, 1.1 * max([*memory, capacity]))
-    axes.step([one.values["memory_gb"] for one in best], [one.values["step_ms"] * scale for one in best], where="post",
-              color=numbered(0).colour, linewidth=1.3, alpha=0.6, zorder=2)
+    axes.set_xlim(0, 1.1 * max(capacity, *(memory for _, memory, _ in points)))
+    if best:
+        axes.step(*zip(*best), where="post", color=numbered(0).colour, linewidth=1.3, alpha=0.6, zorder=2)
     axes.axvspan(capacity, axes.get_xlim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
     axes.axvline(capacity, color=ALARM, linewidth=1.3, zorder=2)
     axes.text(capacity, axes.get_ylim()[1], f" a device has {short(capacity)} GB ", size=8, color=ALARM, va="top", ha="right")
-    for one in points:
-        axes.plot([one.values["memory_gb"]], [one.values["step_ms"] * scale], marker="o", markersize=7,
-                  color=numbered(0 if one.best else 1).colour, markerfacecolor=None if one.best else PAPER, zorder=3)
+    for one, memory, time in points:
+        axes.plot([memory], [time], marker="o", markersize=7, color=numbered(0 if one.best else 1).colour,
+                  markerfacecolor=None if one.best else PAPER, zorder=3)
     axes.set_xlabel("memory of the device that needs most (GB)")
     axes.set_ylabel(f"time of a step ({unit})")
     axes.yaxis.set_major_locator(MaxNLocator(8))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
-    taken = [point_box(axes, one.values["memory_gb"], one.values["step_ms"] * scale, 5) for one in points]
-    place_labels(axes, [Wanted(one.series if one.best else f"k={one.at['every']:.0f}", one.values["memory_gb"], one.values["step_ms"] * scale)
-                        for one in sorted(points, key=lambda one: not one.best)], taken, [])
+    axes.yaxis.set_major_formatter(lambda value, _: short(value, 4))
+    place_labels(axes, [Wanted(one.series if one.best else f"k={one.at['every']:.0f}", memory, time)
+                        for one, memory, time in sorted(points, key=lambda point: not point[0].best)],
+                 [point_box(axes, memory, time, 5) for _, memory, time in points], [])
     handles = [key("no other needs less memory and less time", numbered(0), 7, marker="o"),
                key("another is better; k: layers between kept inputs", numbered(1), 7, hollow=True, marker="o")]
-    axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(handles=handles, loc="lower left")
     return figure
 
 
@@ -263,7 +255,6 @@ def bubbles_figure(result: StudyResult, heading: Heading) -> Figure:
 def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 4.3, 8.6)
     axes = figure.add_axes([0.1, 0.13, 0.87, top - 0.15])
-    tidy(axes)
     scale, unit = _time_unit(result.simulated)
     for at, (name, points) in enumerate(result.series.items()):
         style = numbered(at)
@@ -279,5 +270,5 @@ def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.text(axes.get_xlim()[1], top_joules, "all at the top clock ", ha="right", va="bottom", size=8.5, color=MUTED)
     axes.set_xlabel(f"time of a step ({unit})")
     axes.set_ylabel("energy of a step, all devices (kJ)")
-    axes.legend(loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(loc="lower left")
     return figure

@@ -41,6 +41,10 @@ def settings() -> dict[str, object]:
         "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
         "ytick.labelcolor": INK, "axes.linewidth": 0.8, "svg.fonttype": "none", "svg.hashsalt": "lockstep",
         "figure.facecolor": PAPER, "axes.facecolor": PAPER, "savefig.facecolor": PAPER,
+        "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.7, "axes.axisbelow": True, "axes.spines.top": False,
+        "axes.spines.right": False, **{f"{axis}tick.{which}.size": 3 for axis in "xy" for which in ("major", "minor")},
+        "axes.titlelocation": "left", "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlecolor": INK,
+        "axes.titlepad": 5, "legend.frameon": False, "legend.fontsize": 8.5, "legend.labelcolor": INK,
     }
 
 

@@ -1,18 +1,19 @@
 """The figures of training runs and of scaling, and their files."""
-from statistics import median
-from typing import Sequence
+from typing import Callable, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
+from scipy.ndimage import median_filter
 
 from reports.analysis.training.curves import Curve, efficiency_text, LOSSES
 from reports.analysis.training.runs import (
     behind_ms, by_bytes, differences, KINDS, line_name, loss_by_bytes, off, run_name, ScalingResult, signed, slowed, TrainingResult, way,
     way_name)
 from reports.plots import style
-from reports.plots.frame import axes_within, Heading, legend_below, new_figure, ticks_at, tidy
+from reports.plots.frame import axes_within, few_ticks, Heading, legend_below, marked, new_figure
 from reports.plots.stacked_bars import BarRow, Scale, stacked_figure, step_bars
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
 from reports.records import Scaling, Training
@@ -25,21 +26,20 @@ HEIGHT = 4.7  # inches, without the legend
 LEGEND = 0.19  # inches a line of it
 MOST = 8  # most runs with a line of their own
 SMOOTH = 200  # number of steps from which on a line is a running median
+FEW = 30  # points of a line that are marked
+Points = Sequence[tuple[float, float]]
 
 
 def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
-    figure, axes = run_axes(result.lines, heading, 2)
-    for number, one in enumerate(result.lines[:MOST]):
-        style = numbered(number)
-        steps = [step for step in one.steps if step.loss is not None]
-        axes.plot([s.step for s in steps], smooth([s.loss for s in steps]), color=style.colour, linewidth=1.5,
-                  linestyle=style.dash, label=run_name(one), zorder=3)
+    runs = result.lines[:MOST]
+    figure, axes = run_axes(heading, len(runs) + 1, "loss (nats per token)")
+    _draw_runs(axes, runs, lambda one: _smooth([(step.step, step.loss) for step in one.steps if step.loss is not None]))
+    for number, one in enumerate(runs):
         points = [point for point in one.validation.curve if point[1] is not None] if one.validation else []
         if points:
-            axes.plot(*zip(*points), linestyle="none", marker=style.marker, markersize=6, color=style.colour,
-                      markeredgecolor=INK, markeredgewidth=0.7, zorder=4, label="validation" if number == 0 else None)
+            axes.plot(*zip(*points), **marked(numbered(number)), markeredgecolor=INK, markeredgewidth=0.7, zorder=4,
+                      label="validation" if number == 0 else None)
     _baselines(axes, result.lines)
-    axes.set_ylabel("loss (nats per token)")
     axes.set_ylim(bottom=0)
     legend(figure)
     return figure
@@ -56,65 +56,62 @@ def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
 
 
 def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
-    figure, axes = run_axes(result.lines, heading, 1)
-    for number, one in enumerate(result.lines[:MOST]):
-        style = numbered(number)
-        axes.plot([s.step for s in one.steps], [s.tokens_per_s for s in one.steps], color=style.colour, linewidth=1.2,
-                  linestyle=style.dash, marker=style.marker if len(one.steps) < 60 else None, markersize=3,
-                  label=run_name(one), zorder=3)
-    axes.set_ylabel("tokens per second, all ranks")
+    runs = result.lines[:MOST]
+    figure, axes = run_axes(heading, len(runs), "tokens per second, all ranks")
+    _draw_runs(axes, runs, lambda one: [(step.step, step.tokens_per_s) for step in one.steps], most=2 * FEW)
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     legend(figure)
     return figure
 
 
-def smooth(values: Sequence[float]) -> list[float]:
-    """Long curves are noise around a line: a running median over a hundredth of the steps."""
-    if len(values) < SMOOTH:
-        return list(values)
-    half = len(values) // 200
-    return [median(values[max(i - half, 0):i + half + 1]) for i in range(len(values))]
-
-
-def run_axes(runs: Sequence[Training], heading: Heading, more: int, most: int = MOST) -> tuple[Figure, Axes]:
-    lines = min(len(runs), most) + more - 1
+def run_axes(heading: Heading, lines: int, label: str) -> tuple[Figure, Axes]:
+    """`lines`: of the legend; `label`: of the y axis."""
     figure, top = new_figure(heading, HEIGHT + LEGEND * lines)
-    bottom = (0.55 + LEGEND * lines) / figure.get_figheight()
-    axes = figure.add_axes([0.115, bottom, 0.86, top - bottom])
-    tidy(axes)
+    axes = axes_within(figure, top, 0.85, 0.185, 0.55 + LEGEND * lines, 0)
     axes.set_xlabel("step")
+    axes.set_ylabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
     return figure, axes
+
+
+def _draw_runs(axes: Axes, runs: Sequence[Training], points: Callable[[Training], Points],
+               name: Callable[[Training], str] = run_name, most: int = 0) -> None:
+    """A line for each run; those of at most `most` points have markers."""
+    for number, one in enumerate(runs):
+        look, (x, y) = numbered(number), np.array(points(one)).reshape(-1, 2).T
+        axes.plot(x, y, color=look.colour, linewidth=1.4, linestyle=look.dash, label=name(one),
+                  marker=look.marker if len(x) <= most else None, markersize=3.5, zorder=3)
+
+
+def _smooth(points: Points) -> Points:
+    """Long curves are noise around a line: a running median over a hundredth of the steps."""
+    if len(points) < SMOOTH:
+        return points
+    x, y = zip(*points)
+    return list(zip(x, median_filter(y, 2 * (len(y) // 200) + 1, mode="nearest")))
 
 
 def legend(figure: Figure, from_zero: bool = True) -> None:
     if from_zero:
         figure.axes[0].set_xlim(left=0)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower left", bbox_to_anchor=(0.1, 0.0), ncol=1, frameon=False, fontsize=8.5,
-                  labelcolor=INK, labelspacing=0.25)
+    handles, _ = figure.axes[0].get_legend_handles_labels()
+    legend_below(figure, handles, 1, (0.1, 0.0), loc="lower left", labelspacing=0.25)
 
 
 # How data-parallel ranks synchronise: the loss over bytes sent, and a step's time with a slow replica.
 
 OWN, AGREE = "own", "agree"
-FEW = 30  # points of a line that are marked
 LINES = 20
 
 
 def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:
     runs = by_bytes(result.lines)[:LINES]
-    figure, axes = run_axes(runs, heading, 0, LINES)
-    for number, one in enumerate(runs):
-        style = numbered(number)
-        sent, losses = zip(*loss_by_bytes(one))
-        axes.plot(sent, smooth(losses), color=style.colour, linewidth=1.5, linestyle=style.dash, label=way(one),
-                  marker=style.marker if len(sent) <= FEW else None, markersize=4, zorder=3)
+    figure, axes = run_axes(heading, len(runs) - 1, "loss (nats per token)")
+    _draw_runs(axes, runs, lambda one: _smooth(loss_by_bytes(one)), way, FEW)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(int(value), 2)))
+    axes.xaxis.set_major_formatter(lambda value, _: bytes_text(int(value), 2))
     axes.set_xlabel("sent so far by the rank that sends most (bytes)")
-    axes.set_ylabel("loss (nats per token)")
     legend(figure, from_zero=False)
     return figure
 
@@ -144,8 +141,6 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
     legend_inches = LEGEND * -(-(len(curves) + 2) // 2)
     figure, top = new_figure(heading, SCALING_HEIGHT + legend_inches, SCALING_WIDTH)
     axes = axes_within(figure, top, 1.2, 0.2, 0.6 + legend_inches)
-    tidy(axes)
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for number, curve in enumerate(curves):
         _draw(axes, curve, numbered(number))
@@ -182,11 +177,8 @@ def _ideal(axes: Axes, curves: Sequence[Curve]) -> None:
 
 def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
     lines = (*result.run, *result.beyond)
-    ranks = sorted({1, *(one.ranks for one in lines)})
-    axes.set_xlim(0.87, ranks[-1] * 1.15)
-    ticks_at(axes, ranks, [f"{n:,}" for n in ranks])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_xlabel("ranks (number)")
+    few_ticks(axes, {1, *(one.ranks for one in lines)}, "ranks (number)", lambda n: f"{n:,}", 1.15)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     shared = [one.ranks for one in lines if one.oversubscribed]
     if shared:
         axes.axvspan(min(shared) / 1.08, max(shared) * 1.08, color=GRID, alpha=0.6, linewidth=0, zorder=0.5)

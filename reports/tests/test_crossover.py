@@ -8,13 +8,18 @@ from reports.analysis.crossover import compare, comparison_text, fastest_spans, 
 from reports.analysis.findings import maps_of
 from reports.analysis.fit import Fit, fit_points, NoFit, robust_fit
 from reports.analysis.panels import Point, Series, Variant
+from reports.records import Stats
 from reports.pages.collectives import map_drawing
 from reports.plots.drawn import render
 from reports.tests.world import ALGORITHMS, known_crossover, MIB, SIZES, World
 
 
 def point(size, time, ci=0.0):
-    return Point(size, time, time, time, time, time, time, time * (1 - ci), time * (1 + ci), 20, float(size), None)
+    return Point(size, Stats(20, *[time] * 7, time * (1 - ci), time * (1 + ci)), float(size), None)
+
+
+def changed(point, **fields):
+    return replace(point, stats=replace(point.stats, **fields))
 
 
 def series(label, times, ci=0.0):
@@ -58,7 +63,7 @@ def test_what_samples_do_not_decide_is_not_told():
     assert words([1, 1], [1.2, 1.2], ci=0.4) == (
         "tree or ring: from 8 B to 16 B it is undecided on this machine: spread 40 %")
     tree = series("tree", [1])
-    for other in (replace(point(8, 1.2), ci_low=None), replace(point(8, 9), samples=1), replace(point(8, 9), p5=1)):
+    for other in (changed(point(8, 1.2), ci_low=None), changed(point(8, 9), count=1), changed(point(8, 9), p5=1)):
         compared = compare(tree, Series("ring", "ring", tree.variant, (other,)))
         assert compared.verdicts == (Verdict.UNDECIDED,) and compared.crossing_bytes is None
         assert compare(Series("ring", "ring", tree.variant, (other,)), tree).verdicts == (Verdict.UNDECIDED,)
@@ -83,7 +88,7 @@ def test_known_worlds(analysis_of, ranks, alpha, beta, pair):
     """The words' edges lie at or around the size where the model's times are equal."""
     world = World(alpha=alpha, beta=beta, ranks=ranks, noise=0.005)
     _, analysis = analysis_of([world.run()] + world.sweep(pair))
-    first, second = analysis.results[0].panel.series
+    first, second = analysis[0].series
     a, b = (first, second) if first.label == pair[0] else (second, first)
     comparison = compare(a, b)
     known = known_crossover(world, *pair)
@@ -100,7 +105,7 @@ def test_the_issue_s_sentence(analysis_of):
     """8 ranks, crossing between 32 KiB and 256 KiB."""
     world = World(alpha=5, beta=2e-3, ranks=8, noise=0.005)
     _, analysis = analysis_of([world.run()] + world.sweep(["ring", "double_tree"]))
-    assert analysis.results[0].answer.startswith(
+    assert analysis[0].answer.startswith(
         "double_tree is faster up to 32 KiB at 8 ranks, ring from 256 KiB on; between them the two are within 5 %")
 
 
@@ -125,7 +130,7 @@ def test_fastest_where_sizes_differ():
 
 def send_recv_fit(analysis_of, world, sizes=SIZES):
     _, analysis = analysis_of([world.run()] + world.send_recv(sizes))
-    return next(iter(analysis.fits.values()))
+    return next(iter(analysis[0].fits.values()))
 
 
 @pytest.mark.parametrize("alpha, beta", [(0.5, 1e-5), (5, 1e-3), (50, 1e-2), (30, 8.4e-3)])
@@ -171,14 +176,14 @@ def test_impossible_fits_say_why(points, reason):
 def test_predictions_use_the_fit_of_the_same_ranks_only(analysis_of):
     eight, four = World(noise=0), World(noise=0, ranks=4, run_name="run-2")
     _, analysis = analysis_of([eight.run()] + eight.sweep(["ring"]) + [four.run()] + four.send_recv())
-    ring = analysis.results[0]
+    ring = analysis[0]
     assert ring.predictions.by_label == {} and "no send/recv rows" in ring.predictions.no_fit
 
 
 def test_predicted_times_and_latency_bound(analysis_of):
     world = World(alpha=5, beta=1e-3, noise=0)
     _, analysis = analysis_of([world.run()] + world.sweep(["ring", "double_tree"]) + world.send_recv())
-    predictions = analysis.results[0].predictions
+    predictions = analysis[0].predictions
     assert predictions.no_fit == ""
     for label, prediction in predictions.by_label.items():
         assert all(ratio == pytest.approx(1, rel=1e-6) for ratio in prediction.ratios)
@@ -191,10 +196,10 @@ def test_recorded_predictions_are_used_and_said(analysis_of):
     rows = world.sweep(["ring"])
     for row in rows:
         row["plan"]["predicted_us"] = row["time_us"] / 2
-    predictions = analysis_of([world.run()] + rows)[1].results[0].predictions
+    predictions = analysis_of([world.run()] + rows)[1][0].predictions
     assert predictions.no_fit and predictions.by_label["ring"].played_out
     assert set(np.round(predictions.by_label["ring"].ratios, 6)) == {2.0}
-    with_fit = analysis_of([world.run()] + rows + world.send_recv())[1].results[0].predictions.by_label["ring"]
+    with_fit = analysis_of([world.run()] + rows + world.send_recv())[1][0].predictions.by_label["ring"]
     assert with_fit.played_out and with_fit.ratios[0] == pytest.approx(2) and with_fit.latency_bound_below
 
 
@@ -203,7 +208,7 @@ def test_series_without_a_prediction_are_named(analysis_of):
     local = World(noise=0)
     mpi = World(noise=0, run_name="run-2", run_fields={"transport": "mpi", "rank_kind": "mpi"})
     lists = [[local.run()] + local.sweep(["ring"]) + local.send_recv(), [mpi.run()] + mpi.sweep(["ring"])]
-    predictions = analysis_of(*lists)[1].results[0].predictions
+    predictions = analysis_of(*lists)[1][0].predictions
     assert list(predictions.by_label) == ["ring (local)"] and predictions.left_out == ("ring (mpi)",)
     assert "no send/recv rows" in predictions.no_fit
 
@@ -223,33 +228,33 @@ def lines_of(ranks, algorithms=("ring", "double_tree"), **run_fields):
 
 def test_each_cell_has_the_fastest_and_its_margin(analysis_of):
     _, analysis = analysis_of(lines_of((4, 16, 64)))
-    (winners,) = maps_of(analysis.results)
-    assert [result.panel.setting.ranks for result in winners.results] == [4, 16, 64]
+    (winners,) = maps_of(analysis)
+    assert [result.first.ranks for result in winners.results] == [4, 16, 64]
     small = next(cell for cell in winners.cells if (cell.ranks, cell.bytes) == (64, 1024))
     ring_us, tree_us = 5 * 126 + 1e-3 * 1024 * 2 * 63 / 64, 5 * 12 + 1e-3 * 1024 * 2
     assert (small.label, small.second) == ("double_tree", "ring")
     assert small.margin == pytest.approx(ring_us / tree_us, rel=1e-6)
     large = next(cell for cell in winners.cells if (cell.ranks, cell.bytes) == (4, WINNER_SIZES[-1]))
     assert large.label == "ring"
-    assert "4 ranks" in winners.headline and "64 ranks" in winners.headline
+    assert "4 ranks" in winners.finding and "64 ranks" in winners.finding
 
 
 def test_few_numbers_of_ranks_or_one_algorithm_have_no_map(analysis_of):
-    assert not maps_of(analysis_of(lines_of((4, 16)))[1].results)
-    assert not maps_of(analysis_of(lines_of((4, 8, 16), algorithms=("ring",)))[1].results)
+    assert not maps_of(analysis_of(lines_of((4, 16)))[1])
+    assert not maps_of(analysis_of(lines_of((4, 8, 16), algorithms=("ring",)))[1])
 
 
 def test_measured_and_simulated_are_never_on_one_map(analysis_of):
     simulated = {"basis": "simulated", "transport": "simulated", "rank_kind": "simulated", "simulated_machine": "dgx-h100"}
     lines = lines_of((4, 8, 16)) + [{**line, "run": line["run"] + "-s"} for line in lines_of((4, 8, 16), **simulated)]
-    maps = maps_of(analysis_of(lines)[1].results)
-    assert [one.setting.basis for one in maps] == ["measured", "simulated"]
+    maps = maps_of(analysis_of(lines)[1])
+    assert [one.first.basis for one in maps] == ["measured", "simulated"]
     assert "simulated on dgx-h100" in maps[1].name
 
 
 def test_the_figure_says_what_it_shows(analysis_of, tmp_path):
     _, analysis = analysis_of(lines_of((4, 16, 64)))
-    file, = map(map_drawing, maps_of(analysis.results))
+    file, = map(map_drawing, maps_of(analysis))
     render([file], tmp_path)
     drawn = (tmp_path / f"{file.stem}.svg").read_text()
     assert "double_tree" in drawn and "ranks" in drawn and "message size" in drawn

@@ -16,7 +16,7 @@ def test_the_latest_of_equal_lines_counts_in_the_place_of_the_first():
 
 
 def test_places_are_named_only_where_there_are_several():
-    lines = [[line(basis="measured")], [line(basis="emulated")], [line(basis="simulated")]]
+    lines = [[line(run=line(basis=basis))] for basis in ("measured", "emulated", "simulated")]
     one = Group.of_places("kind", zip(["here", "here", ""], lines))
     assert [(group.anchor, group.place, group.basis) for group in one] == [
         ("kind-1", "", ""), ("kind-2", "", "emulated"), ("kind-3", "", "simulated")]

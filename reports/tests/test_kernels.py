@@ -25,7 +25,7 @@ def report(tmp_path):
 
 def roofline_of(made):
     assert len(made.results("kernels")) == 1
-    return made.results("kernels")[0].roofline
+    return made.results("kernels")[0]
 
 
 def notes(made, level=None):
@@ -148,7 +148,7 @@ def test_machines_builds_devices_and_bases_are_never_in_one_roofline(report):
     made = report(*(world.records() for world in worlds))
     assert len(made.results("kernels")) == 5
     for result in made.results("kernels"):
-        kernels = result.roofline.kernels
+        kernels = result.lines
         assert len({(k.device, k.basis, k.run.machine.cpu, k.run.build) for k in kernels}) == 1
     names = [result.name for result in made.results("kernels")]
     assert len(set(names)) == 5 and sum("simulated" in name for name in names) == 1
@@ -167,7 +167,7 @@ def test_the_latest_of_equal_kernels_counts_with_its_own_ceilings(report):
     assert {kernel.run.run for kernel in roofline.timed[COLD].values()} == {"later"}
     assert roofline.ceilings[2].value("copy", "memory") == pytest.approx(0.5 * 11.2 * 2 ** 0.6)
     said = notes(made)
-    assert "4 kernels of earlier runs are in the tables only" in said and len(roofline.kernels) == 8
+    assert "4 kernels of earlier runs are in the tables only" in said and len(roofline.lines) == 8
     assert "the runs measured different ceilings, by up to 2 times" in said and "of 2 days" in said
 
 
@@ -281,4 +281,4 @@ def test_a_peak_that_two_dtypes_share_has_the_kernels_own_name(report):
     kernel |= {"bound": "compute", "ceiling_us": kernel["flops"] / 168e3}
     roofline = roofline_of(report([world.run(), *ceilings, kernel]))
     found = [one for each in roofline.ceilings.values() for one in each.all]
-    assert binding_name(roofline.kernels[0], found) == "bf16 fma"
+    assert binding_name(roofline.lines[0], found) == "bf16 fma"

@@ -7,7 +7,7 @@ import pytest
 from reports.report import report_of
 from reports.analysis.training.runs import predicted_text, speed_text
 from reports.__main__ import main as report_main
-from reports.pages.training import profile_tables, runs_table
+from reports.pages.training import tables_of
 from reports.kineto import main, merged, Trace, Work
 from reports.load import load
 from reports.tests.step_world import LayoutWorld
@@ -132,10 +132,10 @@ def test_the_page_has_the_measured_step_beside_the_simulated_one(tmp_path, capsy
     (result,) = report_of(load(files)).results("training")
     assert predicted_text(result.lines).startswith("Predicted: 1 step, off by 0")
     assert "on the fullest rank" not in speed_text(one)
-    (table,) = profile_tables(result)
-    assert [[cell.text for cell in line.cells][1:4] for line in table.lines] == [
+    tables = tables_of(result.lines)
+    assert [[cell.text for cell in line.cells][1:4] for line in tables["Collectives of profiled steps"].lines] == [
         ["all_reduce", "2", "1.907 MiB"], ["all, measured", "–", "–"], ["all, simulated", "–", "–"]]
-    assert runs_table(result).lines[0].cells[6].text == "–"
+    assert tables["Every run of the records"].lines[0].cells[6].text == "–"
     assert report_main([*files, "-o", str(tmp_path / "page")]) == 0
     text = (tmp_path / "page" / "training.html").read_text()
     assert "Collectives of profiled steps" in text and "Steps as they were predicted, and as they ran" in text

@@ -1,41 +1,26 @@
 """Pages of 1,400 px as a reader sees them: text of figures that can be read, tables that scroll in themselves, a line for each run."""
-import json
 import re
-from html import unescape
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from reports.__main__ import main
-from reports.tests.test_browser import CHROMIUM, chromium
+from reports.tests.looks import browsed, CHROMIUM
 from reports.tests.test_overview import every_kind
 from reports.tests.world import World, SIZES, write
 
-WIDTH, LEAST = 1400, 9.0  # px
+WIDTH, PHONE, LEAST = 1400, 400, 9.0  # px
 
-# Writes into the page what the browser made of it: widths of figures, and of tables beside those of their frames.
-PROBE = """<script>window.addEventListener("load", async () => {
-  for (const image of document.images) { image.loading = "eager"; }
+# Widths of figures, tables without a frame that scrolls, and heights of runs.
+WORK = """
   for (const each of document.querySelectorAll("details")) { each.open = true; }
-  await Promise.all(Array.from(document.images, (i) => i.decode()));
   const framed = (t) => ["auto", "scroll"].includes(getComputedStyle(t.parentElement).overflowX);
-  const out = document.createElement("pre"); out.id = "probe";
-  out.textContent = JSON.stringify({
-    images: Array.from(document.images, (i) => [i.getAttribute("src"), i.getBoundingClientRect().width]),
-    tables: Array.from(document.querySelectorAll("table"), (t) => [t.innerText.slice(0, 40), framed(t)]),
-    runs: Array.from(document.querySelectorAll("#runs tbody tr"), (r) => r.getBoundingClientRect().height),
-    wider: document.documentElement.scrollWidth - document.documentElement.clientWidth});
-  document.body.append(out);
-});</script>"""
+  found.images = Array.from(document.images, (i) => [i.getAttribute("src"), i.getBoundingClientRect().width]);
+  const tables = Array.from(document.querySelectorAll("table"));
+  found.unframed = tables.filter((t) => !framed(t)).map((t) => t.innerText.slice(0, 40));
+  found.runs = Array.from(document.querySelectorAll("#runs tbody tr"), (r) => r.getBoundingClientRect().height);"""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-
-
-def shown(page, width=WIDTH):
-    copy = page.with_name(f"probed-{page.name}")
-    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    dumped = chromium(f"--window-size={width},2000", "--virtual-time-budget=20000", "--dump-dom", copy.as_uri())
-    copy.unlink()
-    return json.loads(unescape(re.search(r'<pre id="probe">(.*?)</pre>', dumped, flags=re.DOTALL).group(1)))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +33,12 @@ def pages(tmp_path_factory):
     again = World(ranks=2, run_name="again", run_fields={"command": ["all_reduce_perf", "--ranks", "2,4,8"]})
     files = [write(folder / "r.jsonl", records), write(folder / "s.jsonl", [again.run(), *again.sweep(["ring"], SIZES[:3]), *every_kind()])]
     assert main([*files, "-o", str(folder / "report")]) == 0
-    return folder / "report", {page.name: shown(page) for page in sorted((folder / "report").glob("*.html"))}
+    written = sorted((folder / "report").glob("*.html"))
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda page: browsed(page, WIDTH, WORK), written)
+        phone = pool.map(lambda page: browsed(page, PHONE), written)
+    names = [page.name for page in written]
+    return folder / "report", dict(zip(names, found)), {f"{name} on a phone": page for name, page in zip(names, phone)}
 
 
 def smallest_px(svg: str, width: float) -> float:
@@ -63,20 +53,23 @@ def test_the_measure_is_of_the_smallest_text():
 
 
 def test_text_in_figures_can_be_read(pages):
-    folder, found = pages
+    folder, found, _ = pages
     small = {f"{name}: {source}": px for name, page in found.items() for source, width in page["images"]
              if (px := smallest_px((folder / source).read_text(encoding="utf-8"), width)) < LEAST}
     assert sum(len(page["images"]) for page in found.values()) > 40 and small == {}
 
 
+def test_pages_show_all_figures_without_errors_and_nothing_is_wider_than_the_window(pages):
+    for name, page in {**pages[1], **pages[2]}.items():
+        assert page["problems"] == [] and page["broken"] == [] and page["wider"] <= 0, name
+
+
 def test_a_wide_table_scrolls_in_itself(pages):
-    for name, page in pages[1].items():
-        assert page["wider"] <= 0, name
-        assert [text for text, framed in page["tables"] if not framed] == [], name
+    assert {name: page["unframed"] for name, page in pages[1].items() if page["unframed"]} == {}
 
 
 def test_a_run_of_a_program_is_one_line(pages):
-    folder, found = pages
+    folder, found, _ = pages
     text = (folder / "index.html").read_text(encoding="utf-8")
     runs = re.search(r'<section id="runs">.*?</section>', text, flags=re.DOTALL).group()
     assert runs.count("all_reduce_perf --ranks 2,4,8") == 2, "one of each file"

@@ -41,9 +41,9 @@ def test_a_loaded_machine_tells_nothing_that_a_quiet_one_contradicts(analysis_of
     world, rng = world_of(seed), random.Random(seed)
     world.noise = 0
     lines = [world.run(), *(loaded(row, rng) for row in world.sweep(NAMES, SIZES))]
-    result, = analysis_of(lines)[1].results
+    result, = analysis_of(lines)[1]
     told = []
-    for first, second in pairs_of(result.panel):
+    for first, second in pairs_of(result):
         found = compare(first, second)
         for size, verdict, factor in zip(found.sizes, found.verdicts, found.factors):
             truth = world.time_us(second.label, size) / world.time_us(first.label, size)
@@ -65,11 +65,11 @@ def test_a_quiet_machine_tells_the_truth_and_finds_a_factor_of_one_and_a_half(an
     rows = world.sweep(NAMES, SIZES)
     planted = [{**row, "algorithm": "planted", "samples_us": (slow := [1.5 * us for us in rng_row["samples_us"]]), "stats": stats_of(slow)}
                for row, rng_row in zip(world.sweep(["one_shot"], SIZES), world_of(2).sweep(["one_shot"], SIZES))]
-    result, = analysis_of([world.run(), *rows, *planted])[1].results
-    by_label = {one.label: one for one in result.panel.series}
+    result, = analysis_of([world.run(), *rows, *planted])[1]
+    by_label = {one.label: one for one in result.series}
     found = compare(by_label["one_shot"], by_label["planted"])
     assert found.verdicts == (Verdict.FIRST,) * len(SIZES) and min(found.factors) > 1
-    for first, second in pairs_of(result.panel):
+    for first, second in pairs_of(result):
         if "planted" in (first.label, second.label):
             continue
         compared = compare(first, second)

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from reports.analysis.findings import main_findings, summary_text
-from reports.analysis.results import headline
 from reports.check import notes_on_collectives
 from reports.__main__ import main
 from reports.schema import ReportError
@@ -20,18 +19,18 @@ MANY = [name for name in ALGORITHMS if name not in ("pairwise", "shift")]
 
 def notes(records_and_analysis, level=None):
     records, analysis = records_and_analysis
-    return " ".join(note.text for note in notes_on_collectives(records, analysis.results) if level in (None, note.level))
+    return " ".join(note.text for note in notes_on_collectives(records, analysis) if level in (None, note.level))
 
 
 def test_why_names_steps_bytes_alpha_beta_and_both_crossings(analysis_of):
     world = World(alpha=5, beta=2e-3, noise=0.003)
     _, analysis = analysis_of([world.run()] + world.sweep(["ring", "double_tree"]) + world.send_recv())
-    why = analysis.results[0].why
+    why = analysis[0].why
     assert "double_tree needs 6 messages one after another, ring 14" in why
     assert "of double_tree sends 2 bytes for each byte of the message, of ring 1.75" in why
     assert "With 5 µs a message and 0.5 GB/s (fitted to send/recv)" in why
     assert "just these ranges (crossing near 81 KiB; measured near" in why
-    assert analysis.results[0].bounds.startswith("ring turns from latency-bound to bandwidth-bound near 20 KiB")
+    assert analysis[0].bounds.startswith("ring turns from latency-bound to bandwidth-bound near 20 KiB")
 
 
 def test_the_program_s_own_prediction_is_taken_first(analysis_of):
@@ -39,7 +38,7 @@ def test_the_program_s_own_prediction_is_taken_first(analysis_of):
     rows = world.sweep(["ring", "double_tree", "tree"])
     for row in rows:
         row["plan"]["predicted_us"] = world.time_us(row["algorithm"], row["bytes"])
-    why = analysis_of([world.run()] + rows)[1].results[0].why
+    why = analysis_of([world.run()] + rows)[1][0].why
     assert "Played out message by message" in why and "predict just these ranges (crossing near 81 KiB" in why
 
 
@@ -49,13 +48,13 @@ def test_where_the_model_is_wrong_that_is_said(analysis_of):
     for row in rows:
         if row["algorithm"] == "ring" and row["bytes"] >= 1 << 20:
             row["stats"] = {name: v if name == "count" else 3 * v for name, v in row["stats"].items()}
-    why = analysis_of([world.run()] + rows + world.send_recv())[1].results[0].why
+    why = analysis_of([world.run()] + rows + world.send_recv())[1][0].why
     assert "The measurement says the opposite at 7 sizes, 64 MiB among them, where double_tree is faster" in why
 
 
 def test_several_trees_and_rings_are_compared_by_their_best(analysis_of):
     world = World(noise=0.003)
-    result = analysis_of([world.run()] + world.sweep(["ring", "double_tree", "tree:radix=4", "tree"]))[1].results[0]
+    result = analysis_of([world.run()] + world.sweep(["ring", "double_tree", "tree:radix=4", "tree"]))[1][0]
     assert result.answer.startswith("The best tree is faster up to") and "ring from" in result.answer
     assert "Trees run: double_tree, tree and tree:radix=4." in result.best
 
@@ -65,7 +64,7 @@ def test_several_trees_and_rings_are_compared_by_their_best(analysis_of):
     (["ring"], "no tree was run"), (["one_shot", "two_shot"], "")])
 def test_no_answer_without_both(analysis_of, names, expected):
     world = World()
-    result = analysis_of([world.run()] + world.sweep(names))[1].results[0]
+    result = analysis_of([world.run()] + world.sweep(names))[1][0]
     assert expected in result.answer and (expected or result.answer == "")
     assert result.best
 
@@ -75,11 +74,11 @@ def test_emulated_and_measured_are_never_in_one_panel(analysis_of):
     paced = World(run_name="run-2", run_fields={"basis": "emulated", "link": {"latency_us": 10, "gbps": 1.0}})
     slower = World(run_name="run-3", run_fields={"basis": "emulated", "link": {"latency_us": 90, "gbps": 1.0}})
     both = analysis_of(*[[w.run()] + w.sweep(["ring", "tree"]) for w in (world, paced, slower)])
-    assert len(both[1].results) == 3
-    for result in both[1].results:
-        assert {(row.basis, row.run.link) for row in result.panel.rows} == {
-            (result.panel.setting.basis, result.panel.setting.link)}
-    assert headline(both[1].results[1]) == "All-reduce, 8 ranks, float sum, emulated link of 10 µs, 1 GB/s"
+    assert len(both[1]) == 3
+    for result in both[1]:
+        assert {(row.basis, row.run.link) for row in result.lines} == {
+            (result.first.basis, result.first.run.link)}
+    assert both[1][1].headline == "All-reduce, 8 ranks, float sum, emulated link of 10 µs, 1 GB/s"
     assert "are emulated" in notes(both)
 
 
@@ -88,10 +87,10 @@ def test_two_machines_are_said_and_kept_apart(analysis_of):
     other = World(run_name="run-2", alpha=9)
     other.run_fields = {"machine": {**one.run()["machine"], "fingerprint": "ffff", "cpu": "Other CPU"}}
     both = analysis_of([one.run()] + one.sweep(["ring"]), [other.run()] + other.sweep(["tree"]))
-    assert [[s.label for s in r.panel.series] for r in both[1].results] == [["ring"], ["tree"]]
+    assert [[s.label for s in r.series] for r in both[1]] == [["ring"], ["tree"]]
     said = notes(both, "warning")
     assert "2 machines" in said and "machine 1 is Example CPU" in said and "machine 2 is Other CPU" in said
-    assert [r.name.endswith(f"machine {i}") for i, r in enumerate(both[1].results, start=1)] == [True, True]
+    assert [r.name.endswith(f"machine {i}") for i, r in enumerate(both[1], start=1)] == [True, True]
 
 
 def test_builds_dirt_days_and_debug_are_said(analysis_of):
@@ -103,7 +102,7 @@ def test_builds_dirt_days_and_debug_are_said(analysis_of):
     said = notes(both, "warning")
     for part in ("2 builds", "uncommitted changes", "Build type Debug", "2 days, 2026-03-01 to 2026-03-03"):
         assert part in said
-    assert len(both[1].results) == 2
+    assert len(both[1]) == 2
 
 
 def test_oversubscription_is_said_for_the_ranks_it_holds_for(analysis_of):
@@ -111,7 +110,7 @@ def test_oversubscription_is_said_for_the_ranks_it_holds_for(analysis_of):
     world.run_fields["machine"] = {**world.run()["machine"], "cores": 4}
     rows = world.sweep(["ring"]) + [{**row, "ranks": 2} for row in world.sweep(["ring"])]
     _, analysis = analysis_of([world.run()] + rows)
-    caveats = {one.headline.split(",")[1].strip(): one.caveat for one in main_findings(analysis.results)}
+    caveats = {one.headline.split(",")[1].strip(): one.caveat for one in main_findings(analysis)}
     assert caveats["8 ranks"].startswith("More ranks than cores: 8 ranks on 4 cores") and caveats.get("2 ranks", "") == ""
 
 
@@ -122,7 +121,7 @@ def test_wrong_and_failed_rows_are_said_and_not_timed(analysis_of):
     both = analysis_of([world.run()] + rows)
     errors = notes(both, "error")
     assert "1 row had wrong results" in errors and "all_reduce ring at 8 ranks" in errors and "1 row failed" in errors
-    assert {s.label: min(s.sizes) for s in both[1].results[0].panel.series} == {"ring": 8, "tree": 8} | {"ring": 16}
+    assert {s.label: min(s.sizes) for s in both[1][0].series} == {"ring": 8, "tree": 8} | {"ring": 16}
     said = notes(both, "warning")
     assert "ring has no time at 8 B." in said and "tree has no time at 16 B." in said
 
@@ -130,29 +129,29 @@ def test_wrong_and_failed_rows_are_said_and_not_timed(analysis_of):
 def test_algorithms_at_different_sizes_are_not_compared(analysis_of):
     world = World()
     both = analysis_of([world.run()] + world.sweep(["ring"], SIZES[:2]) + world.sweep(["tree"], SIZES[2:3]))
-    assert both[1].results[0].best == "ring and tree were run at different sizes, so nothing here says which is faster."
+    assert both[1][0].best == "ring and tree were run at different sizes, so nothing here says which is faster."
 
 
 def test_all_rows_failed_still_makes_a_result(analysis_of):
     world = World()
     both = analysis_of([world.run()] + [failed(row) for row in world.sweep(["ring", "tree"], SIZES[:3])])
-    assert both[1].results[0].best == "Nothing here was timed correctly."
-    assert "6 rows failed" in notes(both, "error") and summary_text(main_findings(both[1].results))
+    assert both[1][0].best == "Nothing here was timed correctly."
+    assert "6 rows failed" in notes(both, "error") and summary_text(main_findings(both[1]))
 
 
 def test_size_zero_is_said_and_not_plotted(analysis_of):
     world = World()
     both = analysis_of([world.run()] + world.sweep(["ring"], [0, 8, 16], collective="all_gather"))
-    assert both[1].results[0].panel.sizes == [8, 16] and len(both[1].results[0].panel.rows) == 3
+    assert both[1][0].sizes == [8, 16] and len(both[1][0].lines) == 3
     assert "1 row of 0 bytes" in notes(both)
 
 
 def test_placements_are_not_mixed(analysis_of):
     world = World()
     rows = world.sweep(["ring"]) + [{**row, "in_place": True, "time_us": 1e9} for row in world.sweep(["ring"])]
-    panel = analysis_of([world.run()] + rows)[1].results[0].panel
-    assert not panel.in_place and panel.series[0].pooled == 0 and panel.series[0].points[0].max < 1e8
-    only = analysis_of([world.run()] + rows[len(SIZES):])[1].results[0].panel
+    panel = analysis_of([world.run()] + rows)[1][0]
+    assert not panel.in_place and panel.series[0].pooled == 0 and panel.series[0].points[0].stats.max < 1e8
+    only = analysis_of([world.run()] + rows[len(SIZES):])[1][0]
     assert only.in_place and len(only.series[0].points) == len(SIZES)
 
 
@@ -161,8 +160,8 @@ def test_transports_share_a_panel_with_their_names(analysis_of):
     rows = [{**row, "executor": "message"} for row in mpi.sweep(["ring", "double_tree"])]
     library = [{**row, "algorithm": "library", "executor": "library", "plan": None} for row in mpi.sweep(["ring"])]
     here = [local.run()] + local.sweep(["ring", "double_tree"])
-    result = analysis_of(here, [mpi.run()] + rows + library)[1].results[0]
-    assert {s.label for s in result.panel.series} == {
+    result = analysis_of(here, [mpi.run()] + rows + library)[1][0]
+    assert {s.label for s in result.series} == {
         "ring (local)", "double_tree (local)", "ring (mpi)", "double_tree (mpi)", "library (mpi)"}
     assert len(result.duels) == 2
     assert "double_tree (local) is faster" in result.answer and "double_tree (mpi) is faster" in result.answer
@@ -172,8 +171,8 @@ def test_transports_share_a_panel_with_their_names(analysis_of):
 def test_the_same_rows_of_two_runs_are_pooled_and_said(analysis_of):
     one, two = World(samples=20), World(run_name="run-2", seed=2, samples=10)
     both = analysis_of([one.run()] + one.sweep(["ring"]), [two.run()] + two.sweep(["ring"]))
-    point = both[1].results[0].panel.series[0].points[0]
-    assert point.samples == 30 and point.ci_low <= point.time_us <= point.ci_high
+    point = both[1][0].series[0].points[0]
+    assert point.stats.count == 30 and point.stats.ci_low <= point.time_us <= point.stats.ci_high
     assert "had their samples put together, for ring" in notes(both)
 
 
@@ -185,7 +184,7 @@ def test_unverified_rows_are_said(analysis_of):
 
 def test_many_algorithms_show_ring_tree_and_winners(analysis_of):
     world = World(noise=0.003)
-    result = analysis_of([world.run()] + world.sweep(MANY))[1].results[0]
+    result = analysis_of([world.run()] + world.sweep(MANY))[1][0]
     shown = shown_labels(result)
     assert len(shown) == MOST and {"ring", "double_tree", "one_shot", "two_shot"} <= set(shown)
     assert {span.answer for span in result.fastest} <= set(shown)
@@ -195,13 +194,13 @@ def test_findings_lead_with_ring_or_tree_and_are_few(analysis_of):
     worlds = [World(ranks=ranks, run_name=f"run-{ranks}") for ranks in (2, 4, 8)]
     lists = [[w.run()] + w.sweep(["ring", "double_tree"]) + w.sweep(["pairwise", "bruck"], collective="all_to_all")
              for w in worlds]
-    results = analysis_of(*lists)[1].results
+    results = analysis_of(*lists)[1]
     found = main_findings(results)
     assert [f.headline.split(", float")[0] for f in found] == [
         "All-reduce", "All-to-all",  # over sizes and ranks
         "All-reduce, 2 ranks", "All-reduce, 4 ranks", "All-reduce, 8 ranks", "All-to-all, 8 ranks"]
     panels = [f for f in found if f.anchor.startswith("panel-")]
-    assert all(results[int(f.anchor.split("-")[1]) - 1].finding == f.text for f in panels)
+    assert all(results[int(f.anchor.split("-")[1]) - 1].told[0][0] == f.text for f in panels)
     assert summary_text(found).count("\n") == 2 * len(found) - 1
 
 

@@ -1,8 +1,4 @@
 """Tests the pages of schedules and simulations: their sentences, their tables, and figures that equal the records."""
-import json
-import re
-from itertools import combinations
-
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
@@ -20,10 +16,9 @@ from reports.plots.gantt import gantt_figure, MOST_ROWS, total_of
 from reports.plots.style import COMPUTE
 from reports.plots.step_figures import growth_figure, tradeoff_figure
 from reports.plots.stacked_bars import layout_memory_figure, layout_parts_figure, overlap_figure
-from reports.tests.test_browser import CATCH, CHROMIUM, chromium
 from reports.tests.step_world import LayoutWorld, StepWorld
+from reports.tests.looks import expect_apart
 from reports.tests.test_html import Structure
-from reports.tests.test_kernel_page import texts_of
 from reports.tests.world import write
 
 HEADING = Heading("title", "subtitle", "SIMULATED")
@@ -49,17 +44,6 @@ def page(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("name", ["schedules.html", "simulations.html"])
-def test_structure_and_links(page, name):
-    parsed = Structure((page / name).read_text(encoding="utf-8"))
-    assert len(parsed.ids) == len(set(parsed.ids))
-    for link in parsed.links:
-        if link.startswith("#"):
-            assert link[1:] in parsed.ids
-        elif not link.startswith(("data:", "https://ui.perfetto.dev")):
-            assert (page / link).is_file(), link
-
-
 def test_what_was_not_measured_is_said_everywhere(page):
     text = Structure((page / "schedules.html").read_text(encoding="utf-8")).text
     assert "4 ranks, 8 microbatches, F 10 ms, I 10 ms, W 10 ms, messages 1 ms, simulated simulated" in text, "a heading and its badge"
@@ -78,27 +62,6 @@ def test_hostile_names_are_text_and_hangs_are_words(page):
 def test_a_trace_beside_the_records_is_linked(page):
     assert (page / "traces" / "1f1b.json").read_text() == "{}"
     assert 'href="traces/1f1b.json"' in (page / "schedules.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("name", ["schedules.html", "simulations.html"])
-@pytest.mark.parametrize("width", [400, 1280])
-def test_pages_in_a_browser(page, name, width):
-    probe = """<script>addEventListener("load", async () => {
-      const broken = [];
-      for (const image of document.images) { image.loading = "eager"; }
-      await Promise.all(Array.from(document.images, (i) => i.decode().catch(() => broken.push(i.src))));
-      const wider = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-      const out = document.createElement("pre"); out.id = "probe";
-      out.textContent = JSON.stringify({problems, broken, wider, images: document.images.length});
-      document.body.append(out);
-    });</script></body>"""
-    text = (page / name).read_text(encoding="utf-8")
-    copy = page / f"probed-{width}-{name}"
-    copy.write_text(text.replace("<head>", "<head>" + CATCH).replace("</body>", probe), encoding="utf-8")
-    dumped = chromium(f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom", copy.as_uri())
-    told = json.loads(re.search(r'<pre id="probe">(.*?)</pre>', dumped).group(1))
-    assert told["problems"] == [] and told["broken"] == [] and told["wider"] <= 0 and told["images"] >= 2
 
 
 @pytest.fixture(scope="module")
@@ -209,14 +172,3 @@ def test_no_text_lies_on_another_or_outside(tmp_path, ranks, microbatches):
                    *(growth_figure(growth, HEADING) for growth in growths_of(workloads))]
         for figure in figures:
             expect_apart(figure)
-
-
-def expect_apart(figure):
-    boxes = texts_of(figure)
-    for text, box in boxes:
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, text.get_text()
-        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1, text.get_text()
-    for (text, box), (other, other_box) in combinations(boxes, 2):
-        width = min(box.x1, other_box.x1) - max(box.x0, other_box.x0)
-        height = min(box.y1, other_box.y1) - max(box.y0, other_box.y0)
-        assert width <= 1 or height <= 3, f"{text.get_text()!r} lies on {other.get_text()!r}"

@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterable, Optional
 
 import numpy as np
 
+from reports import lines
 from reports.analysis.training.layers import EXPERTS_PARTS
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -102,10 +103,8 @@ class World:
 
 
 def stats_of(samples: list[float]) -> dict[str, Any]:
-    p5, median, p95, p99, low, high = np.percentile(samples, [5, 50, 95, 99, 40, 60])
-    return {"count": len(samples), "median": float(median), "mean": float(np.mean(samples)), "min": min(samples),
-            "max": max(samples), "p5": float(p5), "p95": float(p95), "p99": float(p99), "ci_low": float(low),
-            "ci_high": float(high)}
+    low, high = map(float, np.percentile(samples, [40, 60]))
+    return {**lines.stats_of(samples), "ci_low": low, "ci_high": high}
 
 
 def failed(row: dict[str, Any], error: str = "rank 3 was lost") -> dict[str, Any]:

@@ -10,6 +10,8 @@
 #include "core/error.h"
 #include "kernels/cast/cast.h"
 #include "parallel/parameters/device_memory.h"
+#include "trainer/model/grid_run.h"
+#include "trainer/model/layer_run.h"
 #include "trainer/model/part_run.h"
 #include "workload/layout.h"
 #include "workload/parameters.h"
@@ -48,7 +50,12 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
     const LayerPosition in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
     std::vector<parallel::EarlierSlice> slices;
     for (const Microbatch* const slice : earlier) slices.push_back(slice->parts[made->parts.size()]->slice());
-    made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1), std::move(slices)));
+    if (stage.shape.layout.has_grid()) {
+      made->parts.push_back(std::make_unique<GridMlpRun>(stage, part, first));
+    } else {
+      made->parts.push_back(
+          std::make_unique<LayerRun>(stage, part, first, in_group, *at, *(at + 1), std::move(slices)));
+    }
     ++at;
     first += workload::LayerIndices(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles).count;
   }

@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/context.h"
+#include "parallel/layers/layers.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
 #include "schedules/step/step.h"
@@ -35,7 +35,10 @@ struct GptShape {
   // The place of a slice of tokens in its sequences, whose length is then model.sequence (schedules/slices.h).
   std::int64_t first_token = 0;
   bool last_slice = true;
-  bool causal = true;  // the mask of attention on several context-parallel ranks: without one only in benchmarks
+  // ---- only in benchmarks, which alone have no mask, or tiles
+  bool causal = true;  // attention's mask
+  // Tiles of the rows of tensor-parallel layers: a piece with a turn t > 0 works on tile t - 1 (part_run.h).
+  std::int32_t row_tiles = 1;
 
   // Tokens per sequence on this rank: its chunks, in their order (workload/context_list.h).
   std::int64_t length() const { return model.sequence / layout.cp; }
@@ -88,13 +91,7 @@ class GptStage {
   // ---- pieces. The piece that completes a part's gradients for a microbatch commits them to the store.
   void run(const schedules::Task& kernel);
   // The collective between two pieces: its source and destination. Valid until exchanged().
-  struct Exchange {
-    kernels::In input = {};
-    kernels::Out output = {};
-    // Between each pair of the group's members: bytes for a shift, elements for an all-to-all with blocks of different
-    // sizes.
-    std::shared_ptr<const collectives::CountMatrix> matrix = nullptr;
-  };
+  using Exchange = parallel::Exchange;
   // Counts that ranks gather before a collective whose sizes they do not know; without an input if it needs none.
   Exchange exchange_counts(const schedules::Task& collective);
   void counts_exchanged(const schedules::Task& collective);
@@ -106,19 +103,25 @@ class GptStage {
   // back.
   std::vector<parallel::Tensor*> kept(const schedules::Task& copy);
 
-  // ---- a block of the stage's first part, a layer, that runs without what comes before and after it (make_part_step).
-  // Instead of messages, its input and the gradient of its output are put at its ends before its first piece, and its
-  // output and the gradient of its input are there after its last.
+  // ---- a block of the stage's first part that runs without what comes before and after it (make_part_step). Instead
+  // of messages, its input and the gradient of its output are put at its ends before its first piece, and its output
+  // and the gradient of its input are there after its last.
   enum class Block : std::uint8_t {
-    core,  // attention on several context-parallel ranks: from queries, keys and values to the projection's input
-    mlp,   // or a mixture in its place, without the norm and the addition: all ends are [own rows, hidden]
+    core,       // attention, on context-parallel ranks: from queries, keys and values to the projection's input
+    attention,  // without the norm and the addition: all ends are [own rows, hidden]
+    mlp,        // likewise, or a mixture in its place
+    up,         // the first product of an MLP without biases: its output is [rows, this rank's columns]
+    down,       // the second one, of such an input
+    embedding,  // rows of the tokens that give() had
+    loss,       // from logits, [rows, this rank's words], which become their gradient, to losses, [rows] f32
   };
   struct BlockEnds {
-    parallel::Tensor* x = nullptr;
-    parallel::Tensor* dy = nullptr;
+    parallel::Tensor* x = nullptr;   // nullptr: an embedding has no input
+    parallel::Tensor* dy = nullptr;  // nullptr: that of a loss is 1
     std::function<kernels::In()> y = {};
-    parallel::Tensor* dx = nullptr;             // a caller may have made that of a core
-    std::function<void()> begin_backward = {};  // if given, call it before the first piece of the backward
+    parallel::Tensor* dx = nullptr;  // a caller may have made that of a core; nullptr without an input
+    // A core on several context-parallel ranks: call it before the first piece of the backward.
+    std::function<void()> begin_backward = {};
   };
   BlockEnds ends_of(Block block, std::int32_t microbatch);
 

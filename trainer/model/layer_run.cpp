@@ -45,28 +45,27 @@ GptStage::Exchange LayerRun::exchange_counts(PieceName what) {
 
 GptStage::Exchange LayerRun::exchange(PieceName what) {
   if (what.kind == Kind::exchange_context) {
-    const parallel::ContextMove move =
-        context_->exchange(what.side != Side::forward, workload::ExchangePosition::of_number(what.turn));
-    return {move.input, move.output, move.bytes_of_pairs};
+    return context_->exchange(what.side != Side::forward, workload::ExchangePosition::of_number(what.turn));
   }
   if (is_of_mixture(what.kind)) return mixture_.exchange(what);
   if (what.kind == Kind::keep_input) {
     in_.x = stage_.make_own_rows();
     return {x_part_.in(), in_.x.out()};
   }
-  if (!gathers(what)) return sum_of(what).exchange(stage_);
+  const RowTile rows = rows_of(what);
+  if (!gathers(what)) return sum_of(what).exchange(stage_, rows);
   switch (what.kind) {
     case Kind::enter_attention:
     case Kind::qkv:
-      return n1_all_.exchange(stage_, n1_);
+      return n1_all_.exchange(stage_, n1_, rows);
     case Kind::enter_mlp:
     case Kind::up:
-      return n2_all_.exchange(stage_, n2_);
+      return n2_all_.exchange(stage_, n2_, rows);
     case Kind::leave_mlp:
-      return d_out_all_.exchange(stage_, out_.d);
+      return d_out_all_.exchange(stage_, out_.d, rows);
     default:
       LOCKSTEP_CHECK(what.kind == Kind::leave_attention, "an exchange of a layer");
-      return dh_all_.exchange(stage_, dh_);
+      return dh_all_.exchange(stage_, dh_, rows);
   }
 }
 
@@ -76,8 +75,8 @@ void LayerRun::exchanged(PieceName what) {
   }
   if (is_of_mixture(what.kind)) return mixture_.exchanged(what);
   if (what.kind == Kind::keep_input) return x_part_.reset();
-  if (!gathers(what)) sum_of(what).exchanged(stage_);
-  if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();
+  if (!gathers(what)) sum_of(what).exchanged(stage_, rows_of(what));
+  if (what.side == Side::regather && rows_of(what).is_last()) (what.kind == Kind::qkv ? n1_ : n2_).reset();
 }
 
 std::vector<parallel::Tensor*> LayerRun::kept() {
@@ -92,9 +91,33 @@ std::vector<parallel::Tensor*> LayerRun::kept() {
 }
 
 GptStage::BlockEnds LayerRun::ends_of(GptStage::Block block) {
-  if (block == GptStage::Block::mlp) return {&n2_, &out_.d, [this] { return mlp_out_.sum.in(); }, &d_n2_.sum};
-  return {&attention_.qkv, &d_o_, [this] { return core_output(); }, &d_qkv_,
-          [this] { context_->begin_backward(d_o_.in()); }};
+  using Block = GptStage::Block;
+  Tile& tile = mlp_.front();
+  switch (block) {
+    case Block::attention:
+      return {&n1_, &dh_, [this] { return attention_out_.sum.in(); }, &d_n1_.sum};
+    case Block::mlp:
+      return {&n2_, &out_.d, [this] { return mlp_out_.sum.in(); }, &d_n2_.sum};
+    case Block::up:
+      return {&n2_, &tile.d_pre, [&tile] { return tile.saved.pre.in(); }, &d_n2_.sum};
+    case Block::down:
+      return {&tile.saved.act, &out_.d, [this] { return mlp_out_.sum.in(); }, &tile.d_act};
+    default:
+      LOCKSTEP_CHECK(block == Block::core, "a block of a layer");
+      return {&attention_.qkv, &d_o_, [this] { return core_output(); }, &d_qkv_,
+              [this] { context_->begin_backward(d_o_.in()); }};
+  }
+}
+
+kernels::In LayerRun::core_output() const {
+  if (context_) return context_->output();
+  return o_in_tiles_.given() ? o_in_tiles_.in() : attention_.o.in();
+}
+
+void LayerRun::give_up_core_output() {
+  if (context_) return context_->give_up_output();
+  attention_.o.reset();
+  o_in_tiles_.reset();
 }
 
 parallel::AttentionLayer LayerRun::attention() const {
@@ -106,7 +129,8 @@ parallel::AttentionLayer LayerRun::attention() const {
           .kv_heads = config.kv_heads / stage_.shape.tensor.ranks,
           .head_columns = config.head_size,
           .fp8 = fp8_,
-          .earlier = earlier_};
+          .earlier = earlier_,
+          .causal = stage_.shape.causal};
 }
 
 void LayerRun::rotate(const parallel::Tensor& qkv, bool backward) const {
@@ -176,7 +200,7 @@ void LayerRun::forward(PieceName what, Op op) {
     case Kind::attention_norm:
       return attention_norm(keeps(op));
     case Kind::qkv:
-      return qkv(keeps(op));
+      return qkv(rows_of(what), keeps(op));
     case Kind::rotary:
       return rotate(attention_.qkv, false);
     case Kind::split_heads:
@@ -188,17 +212,17 @@ void LayerRun::forward(PieceName what, Op op) {
     case Kind::core:
       return context_ ? context_->core(what.turn) : core(keeps_core(op));
     case Kind::projection:
-      return project(keeps_core(op));
+      return project(rows_of(what), keeps_core(op));
     case Kind::mlp_norm:
       return mlp_norm(op);
     case Kind::keep_input:
       return keep_part_of_input();
     case Kind::up:
-      return up(tile_of(what), keeps(op));
+      return up(tile_of(what), rows_of(what), keeps(op));
     case Kind::activation:
       return activation(mlp_[tile_of(what)], keeps(op));
     case Kind::down:
-      return down(tile_of(what), keeps(op));
+      return down(tile_of(what), rows_of(what), keeps(op));
     case Kind::shared_experts:
       return shared_experts(op);
     default:
@@ -214,15 +238,15 @@ void LayerRun::input_gradient(PieceName what, Op op) {
     case Kind::shared_experts:
       return shared_experts_gradient();
     case Kind::down:
-      return down_gradient(tile_of(what));
+      return down_gradient(tile_of(what), rows_of(what));
     case Kind::activation:
       return activation_gradient(mlp_[tile_of(what)]);
     case Kind::up:
-      return up_gradient(tile_of(what));
+      return up_gradient(tile_of(what), rows_of(what));
     case Kind::mlp_norm:
       return mlp_norm_backward(op);
     case Kind::projection:
-      return projection_gradient();
+      return projection_gradient(rows_of(what));
     case Kind::split_heads:
       return join_heads();
     case Kind::merge_context:
@@ -234,7 +258,7 @@ void LayerRun::input_gradient(PieceName what, Op op) {
     case Kind::rotary:
       return rotate(d_qkv_, true);
     case Kind::qkv:
-      return qkv_gradient();
+      return qkv_gradient(rows_of(what));
     default:
       LOCKSTEP_CHECK(kind == Kind::attention_norm, "a kernel of a layer");
       return attention_norm_backward(op);
@@ -265,14 +289,17 @@ void LayerRun::attention_norm(bool keeps) {
   if (!keeps) norm1_.reset();
 }
 
-void LayerRun::qkv(bool keeps) {
-  attention().qkv(stage_.workspace, column_parallel(indices_.qkv), n1_all_.of(n1_).in(), attention_);
+void LayerRun::qkv(const RowTile& rows, bool keeps) {
+  attention().qkv(stage_.workspace, column_parallel(indices_.qkv), n1_all_.of(n1_).in(), attention_, rows);
+  if (!rows.is_last()) return;
   n1_all_.reset();
   if (!keeps) n1_.reset();
 }
 
 void LayerRun::core(bool keeps) {
+  if (parallel::Tensor qkv = in_row_order(stage_, attention_.qkv); qkv.given()) attention_.qkv = std::move(qkv);
   attention().core(stage_.workspace, attention_);
+  o_in_tiles_ = in_tile_order(stage_, attention_.o);
   if (!keeps) attention_.lse.reset();
   if (keeps || is_selective() || !stage_.shape.last_slice) return;
   attention_.qkv.reset();
@@ -284,12 +311,12 @@ void LayerRun::split_heads(bool keeps) {
   if (keeps || !is_selective()) attention_.qkv.reset();
 }
 
-void LayerRun::project(bool keeps) {
+void LayerRun::project(const RowTile& rows, bool keeps) {
   if (context_ && !keeps) context_->forget();
-  attention().of_projection().forward(stage_.workspace, row_parallel(indices_.projection), core_output(),
-                                      attention_out_.begin(stage_));
-  attention_out_.end(stage_);
-  if (!keeps) give_up_core_output();
+  attention().of_projection().of_tile(rows).forward(stage_.workspace, row_parallel(indices_.projection),
+                                                    rows.of(core_output()), attention_out_.begin(stage_, rows));
+  attention_out_.end(stage_, rows);
+  if (!keeps && rows.is_last()) give_up_core_output();
 }
 
 void LayerRun::keep_part_of_input() {
@@ -303,8 +330,9 @@ void LayerRun::keep_part_of_input() {
   in_.x.reset();
 }
 
-void LayerRun::projection_gradient() {
-  d_o_ = attention().projection_gradient(stage_.workspace, weight(indices_.projection), dh_all_.of(dh_).in());
+void LayerRun::projection_gradient(const RowTile& rows) {
+  d_o_ = attention().projection_gradient(stage_.workspace, weight(indices_.projection), dh_all_.of(dh_).in(), rows,
+                                         std::move(d_o_));
   if (context_) context_->begin_backward(d_o_.in());
 }
 
@@ -318,7 +346,9 @@ void LayerRun::projection_weight_gradient() {
 }
 
 void LayerRun::core_gradient() {
+  if (parallel::Tensor d_o = in_row_order(stage_, d_o_); d_o.given()) d_o_ = std::move(d_o);
   d_qkv_ = attention().core_gradient(stage_.workspace, attention_, d_o_.in(), std::move(d_qkv_));
+  if (parallel::Tensor d_qkv = in_tile_order(stage_, d_qkv_); d_qkv.given()) d_qkv_ = std::move(d_qkv);
   d_o_.reset();
   attention_.qkv.reset();
   attention_.lse.reset();
@@ -337,9 +367,10 @@ void LayerRun::core_gradient_ends() {
   if (has_projected_) give_up_core_output();
 }
 
-void LayerRun::qkv_gradient() {
-  attention().of_qkv().input_gradient(stage_.workspace, weight(indices_.qkv), d_qkv_.in(), d_n1_.begin(stage_));
-  d_n1_.end(stage_);
+void LayerRun::qkv_gradient(const RowTile& rows) {
+  attention().of_qkv().of_tile(rows).input_gradient(stage_.workspace, weight(indices_.qkv), rows.of(d_qkv_.in()),
+                                                    d_n1_.begin(stage_, rows));
+  d_n1_.end(stage_, rows);
 }
 
 void LayerRun::qkv_weight_gradient(Op op) {
@@ -367,12 +398,6 @@ void LayerRun::complete() {
   std::move(gradients_).commit();
   has_projected_ = false;
   has_core_gradient_ = false;
-}
-
-std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
-                                        LayerPosition position, Boundary& in, Boundary& out,
-                                        std::vector<parallel::EarlierSlice> earlier) {
-  return std::make_unique<LayerRun>(stage, part, first, position, in, out, std::move(earlier));
 }
 
 }  // namespace lockstep::trainer

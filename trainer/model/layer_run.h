@@ -65,10 +65,19 @@ class MixtureRun {
   parallel::Tensor d_logits_;
 };
 
+// Position of a layer in its group of layers under full recomputation: the first keeps its input, and the output of the
+// last is not recomputed.
+struct LayerPosition {
+  bool first_of_group;
+  bool last_of_group;
+};
+
 // x + attention(norm 1), then + mlp(norm 2). Memory is freed by the last piece that uses it, whatever the schedule's
 // order: if two pieces come in either order, each checks whether the other has freed its tensors.
 class LayerRun final : public PartRun {
  public:
+  // The arguments must outlive this. The layer's parameters begin at `first`. `earlier`: of the microbatch's earlier
+  // slices, from the first on.
   LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, LayerPosition position, Boundary& in,
            Boundary& out, std::vector<parallel::EarlierSlice> earlier);
 
@@ -89,10 +98,11 @@ class LayerRun final : public PartRun {
   using Kind = workload::OperationKind;
   using Op = schedules::Op;
   using PieceName = workload::PieceName;
+  using RowTile = parallel::RowTile;
   using WeightIndex = workload::WeightIndex;
 
-  // State of the MLP, or of a tile of it. In the backward: the gradient of the activation's output, if the activation
-  // is a kernel of its own, and of its input.
+  // State of the MLP, or of a tile of it (Layout::mlp_tiles). In the backward: the gradient of the activation's output,
+  // if the activation is a kernel of its own, and of its input.
   struct Tile {
     parallel::MlpSaved saved = {};
     parallel::Tensor d_act = {};
@@ -101,11 +111,14 @@ class LayerRun final : public PartRun {
 
   // ---- operands of pieces
 
+  RowTile rows_of(PieceName what) const { return stage_.rows_of(what); }
   parallel::AttentionLayer attention() const;
   void rotate(const parallel::Tensor& qkv, bool backward) const;
   parallel::Activation activation_kind() const;
   std::int32_t num_tiles() const { return stage_.shape.layout.mlp_tiles; }
-  static std::size_t tile_of(PieceName what) { return static_cast<std::size_t>(std::max(workload::tile_of(what), 0)); }
+  std::size_t tile_of(PieceName what) const {
+    return num_tiles() == 1 ? 0 : static_cast<std::size_t>(std::max(workload::tile_of(what), 0));
+  }
   bool is_first(std::size_t tile) const { return tile == 0; }
   bool is_last(std::size_t tile) const { return tile + 1 == mlp_.size(); }
   bool is_mixture() const { return stage_.shape.model.experts > 0; }
@@ -134,22 +147,22 @@ class LayerRun final : public PartRun {
   // ---- attention (layer_run.cpp)
 
   void attention_norm(bool keeps);
-  void qkv(bool keeps);
+  void qkv(const RowTile& rows, bool keeps);
   void core(bool keeps);
   // Context-parallel ranks have queries, keys and values one after the other.
   void split_heads(bool keeps);
-  void project(bool keeps);
-  kernels::In core_output() const { return context_ ? context_->output() : attention_.o.in(); }
-  void give_up_core_output() { context_ ? context_->give_up_output() : attention_.o.reset(); }
+  void project(const RowTile& rows, bool keeps);
+  kernels::In core_output() const;
+  void give_up_core_output();
   // Called after the last use of the whole input.
   void keep_part_of_input();
 
-  void projection_gradient();
+  void projection_gradient(const RowTile& rows);
   void projection_weight_gradient();
   void core_gradient();
   void join_heads();
   void core_gradient_ends();
-  void qkv_gradient();
+  void qkv_gradient(const RowTile& rows);
   void qkv_weight_gradient(Op op);
   void attention_norm_backward(Op op);
   void complete();
@@ -159,23 +172,23 @@ class LayerRun final : public PartRun {
   // The layer's own tile, or a mixture's shared experts.
   parallel::MlpLayer mlp() const;
   void mlp_norm(Op op);
-  void up(std::size_t t, bool keeps);
+  void up(std::size_t t, const RowTile& rows, bool keeps);
   void activation(Tile& tile, bool keeps);
-  void down(std::size_t t, bool keeps);
+  void down(std::size_t t, const RowTile& rows, bool keeps);
   // Writes a tile's output to the sum of all tiles, or adds it to that of the earlier ones.
   template <class Run>
-  void add_tile(RowSum& sum, bool is_first, const Run& run);
+  void add_tile(RowSum& sum, bool is_first, const RowTile& rows, const Run& run);
   void mixture_forward(Kind kind, bool keeps);
   void shared_experts(Op op);
   // Adds the output of the shared experts, if there are any, to that of the routed ones.
   void add_to(parallel::Tensor& sum, parallel::Tensor& shared);
   void residual(Op op);
 
-  void down_gradient(std::size_t t);
+  void down_gradient(std::size_t t, const RowTile& rows);
   void activation_gradient(Tile& tile);
   // Tiles go backward from the last to the first.
   void down_weight_gradient(std::size_t t);
-  void up_gradient(std::size_t t);
+  void up_gradient(std::size_t t, const RowTile& rows);
   void mixture_input_gradient(Kind kind);
   void shared_experts_gradient();
   // The router's weight gradient, which comes later, is the last user of the norm's output.
@@ -201,6 +214,7 @@ class LayerRun final : public PartRun {
   parallel::Tensor n1_;  // output of norm 1
   RowGather n1_all_;
   parallel::AttentionSaved attention_;
+  parallel::Tensor o_in_tiles_;  // attention_.o in tile order, if that is not the order of rows
   std::unique_ptr<parallel::ContextAttention>
       context_;  // replaces the attention core on several context-parallel ranks
   RowSum attention_out_;

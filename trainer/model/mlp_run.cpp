@@ -170,8 +170,7 @@ void MixtureRun::weight_gradient(Kind kind, PartGradients& into, parallel::Tenso
 
 GptStage::Exchange MixtureRun::exchange_counts(workload::PieceName what) {
   if (what.kind != Kind::dispatch || what.side != Side::forward || !layer().tells_counts()) return {};
-  const parallel::RowExchange counts = layer().exchange_counts(stage_.workspace, saved_, all_counts_);
-  return {counts.input, counts.output};
+  return layer().exchange_counts(stage_.workspace, saved_, all_counts_);
 }
 
 void MixtureRun::counts_exchanged() {
@@ -182,12 +181,12 @@ void MixtureRun::counts_exchanged() {
 GptStage::Exchange MixtureRun::exchange(workload::PieceName what) {
   const bool forward = what.side == Side::forward;
   const parallel::Workspace& workspace = stage_.workspace;
-  const parallel::RowExchange rows = what.kind == Kind::dispatch
-                                         ? (forward ? layer().dispatch(workspace, saved_, saved_.sent, saved_.here)
-                                                    : layer().combine(workspace, saved_, d_here_, d_sent_))
-                                         : (forward ? layer().combine(workspace, saved_, saved_.out, saved_.back)
-                                                    : layer().dispatch(workspace, saved_, d_back_, d_out_));
-  return {rows.input, rows.output, rows.matrix};
+  if (what.kind == Kind::dispatch) {
+    return forward ? layer().dispatch(workspace, saved_, saved_.sent, saved_.here)
+                   : layer().combine(workspace, saved_, d_here_, d_sent_);
+  }
+  return forward ? layer().combine(workspace, saved_, saved_.out, saved_.back)
+                 : layer().dispatch(workspace, saved_, d_back_, d_out_);
 }
 
 void MixtureRun::exchanged(workload::PieceName what) {
@@ -202,8 +201,8 @@ void MixtureRun::exchanged(workload::PieceName what) {
 // ---- the layer's MLP
 
 template <class Run>
-void LayerRun::add_tile(RowSum& sum, bool is_first, const Run& run) {
-  if (is_first) return run(sum.begin(stage_));
+void LayerRun::add_tile(RowSum& sum, bool is_first, const RowTile& rows, const Run& run) {
+  if (is_first) return run(sum.begin(stage_, rows));
   const kernels::InOut so_far = sum.term();
   const parallel::Tensor term = stage_.make(so_far.elems);
   run(term.out());
@@ -231,8 +230,9 @@ void LayerRun::mlp_norm(Op op) {
   if (stage_.mode != Mode::train || (!keeps(op) && !position_.first_of_group)) in_.x.reset();
 }
 
-void LayerRun::up(std::size_t t, bool keeps) {
-  mlp().up(stage_.workspace, column_parallel(indices_.tiles_up[t]), n2_all_.of(n2_).in(), mlp_[t].saved);
+void LayerRun::up(std::size_t t, const RowTile& rows, bool keeps) {
+  mlp().up(stage_.workspace, column_parallel(indices_.tiles_up[t]), n2_all_.of(n2_).in(), mlp_[t].saved, rows);
+  if (!rows.is_last()) return;
   if (is_last(t)) n2_all_.reset();
   if (keeps) return;
   if (is_last(t)) n2_.reset();
@@ -244,13 +244,13 @@ void LayerRun::activation(Tile& tile, bool keeps) {
   if (!keeps) tile.saved.pre.reset();
 }
 
-void LayerRun::down(std::size_t t, bool keeps) {
+void LayerRun::down(std::size_t t, const RowTile& rows, bool keeps) {
   parallel::Tensor& act = mlp_[t].saved.act;
-  add_tile(mlp_out_, is_first(t), [&](const kernels::Out& y) {
-    mlp().of_down().forward(stage_.workspace, row_parallel(indices_.tiles_down[t]), act.in(), y);
+  add_tile(mlp_out_, is_first(t), rows, [&](const kernels::Out& y) {
+    mlp().of_down().of_tile(rows).forward(stage_.workspace, row_parallel(indices_.tiles_down[t]), rows.of(act.in()), y);
   });
-  if (is_last(t)) mlp_out_.end(stage_);
-  if (!keeps) act.reset();
+  if (is_last(t)) mlp_out_.end(stage_, rows);
+  if (!keeps && rows.is_last()) act.reset();
 }
 
 void LayerRun::mixture_forward(Kind kind, bool keeps) {
@@ -289,11 +289,12 @@ void LayerRun::residual(Op op) {
   if (op == Op::recompute && position_.last_of_group) out_.x.reset();
 }
 
-void LayerRun::down_gradient(std::size_t t) {
+void LayerRun::down_gradient(std::size_t t, const RowTile& rows) {
   Tile& tile = mlp_[t];
   parallel::Tensor& made = has_activation() ? tile.d_act : tile.d_pre;
-  made = mlp().down_gradient(stage_.workspace, weight(indices_.tiles_down[t]), tile.saved, d_out_all_.of(out_.d).in());
-  if (!has_activation()) tile.saved.pre.reset();
+  made = mlp().down_gradient(stage_.workspace, weight(indices_.tiles_down[t]), tile.saved, d_out_all_.of(out_.d).in(),
+                             rows, std::move(made));
+  if (!has_activation() && rows.is_last()) tile.saved.pre.reset();
 }
 
 void LayerRun::activation_gradient(Tile& tile) {
@@ -311,11 +312,12 @@ void LayerRun::down_weight_gradient(std::size_t t) {
   if (!h_.given()) out_.d.reset();  // mlp_norm_backward has run before
 }
 
-void LayerRun::up_gradient(std::size_t t) {
-  add_tile(d_n2_, is_last(t), [&](const kernels::Out& dx) {
-    mlp().of_up().input_gradient(stage_.workspace, weight(indices_.tiles_up[t]), mlp_[t].d_pre.in(), dx);
+void LayerRun::up_gradient(std::size_t t, const RowTile& rows) {
+  add_tile(d_n2_, is_last(t), rows, [&](const kernels::Out& dx) {
+    mlp().of_up().of_tile(rows).input_gradient(stage_.workspace, weight(indices_.tiles_up[t]),
+                                               rows.of(mlp_[t].d_pre.in()), dx);
   });
-  if (is_first(t)) d_n2_.end(stage_);
+  if (is_first(t)) d_n2_.end(stage_, rows);
 }
 
 void LayerRun::mixture_input_gradient(Kind kind) {
@@ -324,7 +326,7 @@ void LayerRun::mixture_input_gradient(Kind kind) {
 }
 
 void LayerRun::shared_experts_gradient() {
-  down_gradient(0);
+  down_gradient(0, {});
   if (has_activation()) activation_gradient(mlp_.front());
   d_shared_ = stage_.make_own_rows();
   mlp().of_up().input_gradient(stage_.workspace, weight(indices_.up), mlp_.front().d_pre.in(), d_shared_.out());

@@ -103,6 +103,11 @@ struct StageContext {
     return workspace.memory.make(parallel::MemoryKind::activations, shape.layout.compute, elems);
   }
   parallel::Tensor make_own_rows() const { return make(shape.own_rows() * shape.model.hidden); }
+  // The rows that a piece works on: all of them, or a tile (GptShape::row_tiles).
+  parallel::RowTile rows_of(workload::PieceName what) const {
+    if (shape.row_tiles == 1 || what.turn == 0) return {};
+    return {what.turn - 1, shape.row_tiles};
+  }
   parallel::NormLayer norm() const {
     const bool rms = shape.model.norm == workload::Norm::rms;
     return {rms ? kernels::Norm::rms : kernels::Norm::layer, shape.own_rows(), shape.model.hidden};
@@ -141,16 +146,6 @@ class HeadRun : public PartRun {
 // The arguments must outlive the result. The parameters of a part begin at `first`.
 std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
                                             Boundary& out);
-// Position of a layer in its group of layers under full recomputation: the first keeps its input, and the output of the
-// last is not recomputed.
-struct LayerPosition {
-  bool first_of_group;
-  bool last_of_group;
-};
-// `earlier`: of the microbatch's earlier slices, from the first on.
-std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
-                                        LayerPosition position, Boundary& in, Boundary& out,
-                                        std::vector<parallel::EarlierSlice> earlier);
 // `words`: index of the parameter that is the head's matrix.
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in);
@@ -173,19 +168,33 @@ class HeldNormGradients {
 
 // Exchanges of rows between blocks by tensor-parallel ranks: they sum their terms and, with sequence parallelism,
 // gather rows of which each has a share.
+//
+// Rows may be cut into tiles, so that the exchange of one tile overlaps with the product of another. Without sequence
+// parallelism a tile is a run of rows. With it a tile has the same number of rows of each rank's share, so that a
+// reduce-scatter leaves every rank with the next rows of its own share, and a gather collects rows from all. Within
+// tensor-parallel layers rows are then in tile order, so that a tile is one product: 2 ranks, 2 tiles, 8 rows:
+//
+//   row            0 1 2 3 | 4 5 6 7      of rank 0 | of rank 1
+//   in this order  0 1 4 5 | 2 3 6 7      tile 0 | tile 1
+
+// All rows of a matrix in the order in which they come, and in tile order; empty if that is the same order.
+parallel::Tensor in_row_order(const StageContext& stage, const parallel::Tensor& in_tiles);
+parallel::Tensor in_tile_order(const StageContext& stage, const parallel::Tensor& in_rows);
 
 // Sum over ranks: takes this rank's term of all rows and gives the sum of its own rows. With one rank the term is the
-// sum.
+// sum. Tiles come in ascending order.
 class RowSum {
  public:
   parallel::Tensor sum = {};
 
-  kernels::Out begin(const StageContext& stage);         // returns the destination of the term
+  // Returns the destination of the term.
+  kernels::Out begin(const StageContext& stage, const parallel::RowTile& tile = {});
   kernels::InOut term() const { return term_.inout(); }  // between begin() and end()
-  void end(const StageContext& stage);                   // call it after the term is written
+  // Call it after the term is written.
+  void end(const StageContext& stage, const parallel::RowTile& tile = {});
 
-  GptStage::Exchange exchange(const StageContext& stage);
-  void exchanged(const StageContext& stage);
+  GptStage::Exchange exchange(const StageContext& stage, const parallel::RowTile& tile = {});
+  void exchanged(const StageContext& stage, const parallel::RowTile& tile = {});
 
  private:
   parallel::Tensor term_;
@@ -198,7 +207,8 @@ class RowGather {
   bool given() const { return all_.given(); }
   void reset() { all_.reset(); }
 
-  GptStage::Exchange exchange(const StageContext& stage, const parallel::Tensor& own);
+  GptStage::Exchange exchange(const StageContext& stage, const parallel::Tensor& own,
+                              const parallel::RowTile& tile = {});
 
  private:
   parallel::Tensor all_;

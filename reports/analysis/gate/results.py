@@ -1,22 +1,21 @@
 """Results of the gate's runs: each run's cases worst first, and its verdict as a finding."""
 from collections import Counter
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Optional, Sequence
 
-from reports.analysis.groups import Finding
+from reports.analysis.groups import by, Group
 from reports.analysis.gate.words import OPEN, answer, counts_text, headline, side_text, worst_first
 from reports.records import Compared, GateCase, GateSeries, Records, Run
 from reports.units import counted, joined
 
 
 @dataclass(frozen=True)
-class GateResult:
-    """One run of the gate."""
+class GateResult(Group):
+    """One run of the gate; `lines`: its cases, worst first."""
 
-    anchor: str
-    run: Run
-    cases: tuple[GateCase, ...]  # worst first
+    run: Optional[Run] = None
     series: tuple[GateSeries, ...] = ()  # series of a history, one per case
+    basis = ""
 
     @property
     def compared(self) -> Compared:
@@ -31,33 +30,29 @@ class GateResult:
 
     @property
     def answer(self) -> str:
-        return answer(self.cases)
+        """The most important sentence."""
+        return headline(self.lines, self.compared.threshold)
 
     @property
-    def headline(self) -> str:
-        return headline(self.cases, self.compared.threshold)
-
-    @property
-    def findings(self) -> list[Finding]:
-        text = f"{self.answer[:1].upper()}{self.answer[1:]}: {self.headline}"
-        return [Finding(self.name, text, " ".join(sentences(self)), "", self.anchor)]
+    def told(self) -> list[tuple[str, ...]]:
+        verdict = answer(self.lines)
+        return [(f"{verdict[:1].upper()}{verdict[1:]}: {self.answer}", " ".join(sentences(self)))]
 
 
 def analyse_gates(records: Records) -> tuple[GateResult, ...]:
     """A result for each run that compared two sides, even if they had no cases."""
-    runs = [run for run in records.runs if run.gate]
-    return tuple(GateResult(f"gate-{number}", run, tuple(worst_first(
-        case for case in records.verdicts if case.run.run == run.run)),
-        tuple(one for one in records.histories if one.run.run == run.run))
-        for number, run in enumerate(runs, start=1))
+    cases, series = (by(lines, lambda one: one.run.run) for lines in (records.verdicts, records.histories))
+    return tuple(GateResult(f"gate-{number}", tuple(worst_first(cases.get(run.run, ()))), run=run,
+                            series=tuple(series.get(run.run, ())))
+                 for number, run in enumerate((run for run in records.runs if run.gate), start=1))
 
 
 def sentences(result: GateResult) -> list[str]:
     """Sentences on details: the number of each kind, why some are undecided, the underlying measurements."""
-    verdicts = {case.verdict for case in result.cases}
+    verdicts = {case.verdict for case in result.lines}
     in_headline = len(verdicts) == 1 or not verdicts & {"slower", *OPEN}
-    told = [] if in_headline else [f"In all: {counts_text(result.cases)}."]
-    told += _why_undecided(result.cases)
+    told = [] if in_headline else [f"In all: {counts_text(result.lines)}."]
+    told += _why_undecided(result.lines)
     pairs = pairs_text(result)
     if pairs:
         told.append(f"{pairs} in {result.compared.seconds:.0f} s.")
@@ -66,7 +61,7 @@ def sentences(result: GateResult) -> list[str]:
 
 def pairs_text(result: GateResult) -> str:
     """Text such as "36 pairs of fresh processes"; empty where times were stored."""
-    pairs = sum(case.pairs for case in result.cases if case.channel == "time")
+    pairs = sum(case.pairs for case in result.lines if case.channel == "time")
     return f"{counted(pairs, 'pair')} of fresh processes" if pairs else ""
 
 

@@ -3,14 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Callable, Iterable, Optional, Sequence
+from typing import Callable, Iterable, Sequence
 
-from reports.analysis.caveats import few_text
+from reports.analysis.caveats import few_text, limited
 from reports.analysis.estimate import Estimate, exact, of_stats
-from reports.analysis.groups import by, Finding, listed, Places
-from reports.analysis.roofline.rooflines import (
-    binding_name, Case, device_text, odd_ones, Roofline, rooflines_of, Way, way_of, way_text)
-from reports.records import Kernel, Records
+from reports.analysis.groups import by, Finding
+from reports.analysis.roofline.rooflines import binding_name, Case, odd_ones, Roofline, Way, way_of, way_text
+from reports.records import Kernel
 from reports.units import counted, joined, share_text, times_text
 
 
@@ -32,8 +31,6 @@ class Pair:
 class Comparison:
     """Cases that were timed in both of two ways."""
 
-    slow: Way
-    fast: Way
     name: str  # the common part: "2 threads"
     pairs: tuple[Pair, ...]  # largest ratio first
 
@@ -41,37 +38,34 @@ class Comparison:
     def median(self) -> float:
         return median(pair.ratio for pair in self.pairs)
 
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Names of the slow and the fast way: "cold" and "warm"; "1 thread" and "2 threads"."""
+        slow, fast = self.pairs[0].slow, self.pairs[0].fast
+        if slow.threads == fast.threads:
+            return slow.cache, fast.cache
+        return counted(slow.threads, "thread"), counted(fast.threads, "thread")
 
-def warm_and_cold(roofline: Roofline) -> list[Comparison]:
-    """One comparison for each number of threads and kind of timing."""
-    return _comparisons(roofline, lambda way: replace(way, cache="warm") if way.cache == "cold" else None,
-                        lambda way: way_text(way, roofline.place.device).replace(", cold", "").replace("cold, ", ""))
 
-
-def few_and_many_threads(roofline: Roofline) -> list[Comparison]:
-    """Comparisons of the fewest threads with the most, one for each state of the caches."""
+def comparisons_of(roofline: Roofline) -> dict[str, list[Comparison]]:
+    """Comparisons by the difference: "caches" has one of cold with warm caches for each number of threads and kind of timing,
+    "threads" one of the fewest with the most for each state of the caches; empty lists where there is nothing to compare."""
     threads = {way.threads for way in roofline.ways}
-    few, many = (min(threads), max(threads)) if threads else (0, 0)
+    few, many = min(threads, default=0), max(threads, default=0)
+    cold = {way: replace(way, cache="warm") for way in roofline.ways if way.cache == "cold"}
+    fewest = {way: replace(way, threads=many) for way in roofline.ways if way.threads == few < many}
+    return {"caches": _comparisons(roofline, cold, lambda way: way_text(replace(way, cache=""), roofline.device)),
+            "threads": _comparisons(roofline, fewest, lambda way: f"{way.cache} caches")}
 
-    def partner(way: Way) -> Optional[Way]:
-        return replace(way, threads=many) if way.threads == few and few < many else None
-    return _comparisons(roofline, partner, lambda way: f"{way.cache} caches")
 
-
-def _comparisons(roofline: Roofline, partner: Callable[[Way], Optional[Way]],
-                 name: Callable[[Way], str]) -> list[Comparison]:
+def _comparisons(roofline: Roofline, partners: dict[Way, Way], name: Callable[[Way], str]) -> list[Comparison]:
     found = []
-    for slow in roofline.ways:
-        fast = partner(slow)
-        pairs = _pairs(roofline.timed[slow], roofline.timed.get(fast, {})) if fast else ()
+    for slow, fast in partners.items():
+        mine, theirs = roofline.timed[slow], roofline.timed.get(fast, {})
+        pairs = [Pair(case, mine[case], theirs[case]) for case in mine if case in theirs]
         if pairs:
-            found.append(Comparison(slow, fast, name(slow), pairs))
+            found.append(Comparison(name(slow), tuple(sorted(pairs, key=lambda pair: -pair.ratio))))
     return found
-
-
-def _pairs(slow: dict[Case, Kernel], fast: dict[Case, Kernel]) -> tuple[Pair, ...]:
-    pairs = [Pair(case, slow[case], fast[case]) for case in slow if case in fast]
-    return tuple(sorted(pairs, key=lambda pair: -pair.ratio))
 
 
 # ---- Families of kernels, few enough to be distinguished in a plot
@@ -166,23 +160,15 @@ def groups_text(cases: dict[Case, Kernel]) -> str:
 
 def bounds_text(cases: Iterable[Kernel], roofline: Roofline) -> str:
     """Sentence on the number of kernels bound by each ceiling, by its name; empty without shares."""
-    run_ceilings = [one for each in roofline.ceilings.values() for one in each.all]
-    names = Counter(binding_name(kernel, run_ceilings) for kernel in cases if kernel.share is not None)
+    names = Counter(binding_name(kernel, roofline.latest_ceilings) for kernel in cases if kernel.share is not None)
     if not names:
         return ""
     return "Bound by " + joined([f"{name} ({number})" for name, number in names.most_common()]) + "."
 
 
-def sides(one: Comparison) -> tuple[str, str]:
-    """Names of the slow and the fast way: "cold" and "warm"; "1 thread" and "2 threads"."""
-    if one.slow.threads != one.fast.threads:
-        return counted(one.slow.threads, "thread"), counted(one.fast.threads, "thread")
-    return one.slow.cache, one.fast.cache
-
-
 def comparison_text(one: Comparison) -> str:
     """Sentence such as: warm over cold: 1.4 times the speed in the median, from 1 times (adamw f32, N8) to 3 times (softmax_fwd ...)."""
-    slow, fast = sides(one)
+    slow, fast = one.sides
     most, least = one.pairs[0], one.pairs[-1]
     if len(one.pairs) == 1:
         return f"{fast} over {slow}: {times_text(most.ratio)} the speed, for {most.case.full}"
@@ -190,64 +176,36 @@ def comparison_text(one: Comparison) -> str:
             f"({least.case.full}) to {times_text(most.ratio)} ({most.case.full})")
 
 
-def comparisons_of(roofline: Roofline) -> dict[str, list[Comparison]]:
-    """Comparisons by the difference ("caches", "threads"); empty lists where there is nothing to compare."""
-    return {"caches": warm_and_cold(roofline), "threads": few_and_many_threads(roofline)}
+def kernel_findings(rooflines: Iterable[Roofline]) -> list[Finding]:
+    """One summary for each way of timing, of each roofline the main way first."""
+    return [limited(one, roofline.lines) for roofline in rooflines for one in _findings(roofline)]
 
 
-def kernel_findings(name: str, anchor: str, roofline: Roofline) -> list[Finding]:
-    """One summary for each way of timing, the main one first."""
+def _findings(roofline: Roofline) -> list[Finding]:
     if not roofline.timed:
-        return [Finding(name, _nothing_text(roofline), "", badge_of(roofline), anchor)]
+        return [Finding(roofline.name, _nothing_text(roofline), "", roofline.basis, roofline.anchor)]
     ways = sorted(roofline.ways, key=lambda way: way != roofline.main)
-    return [_finding(name, anchor, roofline, way) for way in ways]
+    return [_finding(roofline, way) for way in ways]
 
 
 def _nothing_text(roofline: Roofline) -> str:
-    if roofline.kernels:
+    if roofline.lines:
         return "No kernel here was timed correctly."
     return "Ceilings only: no kernel was run here, or the time budget ended before the first one."
 
 
-def _finding(name: str, anchor: str, roofline: Roofline, way: Way) -> Finding:
+def _finding(roofline: Roofline, way: Way) -> Finding:
     cases = roofline.timed[way]
     why = f"{bounds_text(cases.values(), roofline)} {groups_text(cases)}" if way == roofline.main else ""
-    return Finding(f"{name}, {way_text(way, roofline.place.device)}", reach_text(cases), why.strip(),
-                   badge_of(roofline), anchor, kernel_caveat(roofline, way))
+    return Finding(f"{roofline.name}, {way_text(way, roofline.device)}", reach_text(cases), why.strip(), roofline.basis,
+                   roofline.anchor, kernel_caveat(roofline, way))
 
 
 def kernel_caveat(roofline: Roofline, way: Way) -> str:
     """Sentences on what limits a finding on one way of timing: cases that were left out, ceilings that contradict others, few samples."""
-    left_out = sum(not one.was_run for one in roofline.kernels if way_of(one) == way)
+    left_out = sum(not one.was_run for one in roofline.lines if way_of(one) == way)
     timed = list(roofline.timed[way].values())
     told = [f"The time budget left out {left_out} of {left_out + len(timed)} cases."] if left_out else []
     odd = [text for threads, text in odd_ones(roofline.ceilings) if threads == way.threads]
     told += [f"Its ceilings contradict each other, so that shares of the lower ones are too high: {joined(odd[:2])}."] if odd else []
     return " ".join([*told, *filter(None, [few_text(timed, "case")])])
-
-
-def badge_of(roofline: Roofline) -> str:
-    return "" if roofline.place.basis == "measured" else roofline.place.basis
-
-
-# Converts records of kernels to all results of their page.
-
-@dataclass(frozen=True)
-class RooflineResult:
-    name: str  # "CPU (Xeon ...), measured": distinguishes the rooflines of a page
-    anchor: str
-    roofline: Roofline
-    findings: tuple[Finding, ...]
-
-    @property
-    def lines(self) -> tuple[Kernel, ...]:
-        return self.roofline.kernels
-
-
-def analyse_kernels(records: Records) -> tuple[RooflineResult, ...]:
-    places, results = Places(records.runs), []
-    for number, one in enumerate(rooflines_of(records), start=1):
-        place, anchor = one.place, f"roofline-{number}"
-        name = listed(device_text(one), place.basis, places.of(place.fingerprint, place.build))
-        results.append(RooflineResult(name, anchor, one, tuple(kernel_findings(name, anchor, one))))
-    return tuple(results)

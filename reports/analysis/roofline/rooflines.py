@@ -1,10 +1,11 @@
 """Kernels under the measured ceilings of their device."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Callable, Iterable, Optional, Sequence
 
-from reports.analysis.groups import by, latest
-from reports.records import Build, Ceiling, Kernel, Machine, Records
+from reports.analysis.groups import basis_order, by, Group, latest, listed, Places
+from reports.records import Build, Ceiling, Kernel, Records
 from reports.units import counted, flops_text, joined, rate_text, short, time_text
 
 
@@ -148,17 +149,7 @@ def range_text(roof: Roof, text: Callable[[float], str]) -> str:
     return f"{low} to {high} {unit}" if unit == high_unit else f"{low} {unit} to {high} {high_unit}"
 
 
-# Groups kernels into rooflines, which share a plot: one device of one machine, one build, one basis.
-
-@dataclass(frozen=True)
-class Place:
-    """Properties that the kernels of a roofline have in common."""
-
-    device: str
-    basis: str
-    fingerprint: str
-    build: Build
-
+# Groups kernels into rooflines, which share a plot.
 
 @dataclass(frozen=True)
 class Way:
@@ -189,14 +180,50 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Roofline:
-    place: Place
-    machine: Machine
-    kernels: tuple[Kernel, ...]  # all kernels, including wrong and failed ones, and those that a later run repeated
-    timed: dict[Way, dict[Case, Kernel]]  # correct and with a time; ways in the order in which they are shown
-    ceilings: dict[int, Ceilings]  # by threads
-    repeated: int  # number of kernels that a later run repeated
-    drift: Optional[tuple[float, str]]  # largest ratio between equal ceilings of several runs, and its ceiling
+class Roofline(Group):
+    """One device of one machine, one build, one basis; `lines`: all kernels, including wrong and failed ones, and those that
+    a later run repeated."""
+
+    found: tuple[Ceiling, ...] = ()  # ceilings of all runs
+
+    @property
+    def first(self) -> Kernel | Ceiling:
+        return (self.lines or self.found)[0]
+
+    @property
+    def device(self) -> str:
+        return self.first.device
+
+    @property
+    def name(self) -> str:
+        return listed(self._device_name, self.first.run.basis, self.place)
+
+    @property
+    def _device_name(self) -> str:
+        """Name of the device: the processor's, if it is known."""
+        machine = self.first.run.machine
+        if self.device == "cpu":
+            return f"CPU ({machine.cpu})" if machine.cpu else "CPU"
+        return f"GPU ({machine.gpus[0]})" if machine.gpus else "GPU"
+
+    @cached_property
+    def timed(self) -> dict[Way, dict[Case, Kernel]]:
+        """Kernels that are correct and have a time; ways in the order in which they are shown."""
+        return _latest(_right(self.lines))
+
+    @property
+    def repeated(self) -> int:
+        """Number of kernels that a later run repeated."""
+        return len(_right(self.lines)) - sum(map(len, self.timed.values()))
+
+    @cached_property
+    def ceilings(self) -> dict[int, Ceilings]:
+        """By threads."""
+        return ceilings_of(self.found)
+
+    @property
+    def latest_ceilings(self) -> list[Ceiling]:
+        return [one for each in self.ceilings.values() for one in each.all]
 
     @property
     def ways(self) -> list[Way]:
@@ -230,40 +257,28 @@ _TIMING = {"events": "CUDA events", "graph": "CUDA graph"}
 
 def way_text(way: Way, device: str) -> str:
     """Words such as "2 threads, cold", or for a GPU "cold, CUDA events"."""
-    parts = [counted(way.threads, "thread")] if device == "cpu" else []
-    parts += [way.cache] + ([_TIMING[way.timing]] if way.timing in _TIMING else [])
-    return ", ".join(parts)
+    return listed(counted(way.threads, "thread") if device == "cpu" else "", way.cache, _TIMING.get(way.timing, ""))
 
 
-def device_text(roofline: Roofline) -> str:
-    """Name of the device: the processor's, if it is known."""
-    machine = roofline.machine
-    if roofline.place.device == "cpu":
-        return f"CPU ({machine.cpu})" if machine.cpu else "CPU"
-    return f"GPU ({machine.gpus[0]})" if machine.gpus else "GPU"
-
-
-def rooflines_of(records: Records) -> list[Roofline]:
+def analyse_kernels(records: Records) -> tuple[Roofline, ...]:
+    places = Places(records.runs)
     kernels, ceilings = by(records.kernels, _place_of), by(records.ceilings, _place_of)
-    return [_roofline(place, kernels.get(place, []), ceilings.get(place, [])) for place in sorted({**kernels, **ceilings}, key=_order)]
+    keys = sorted({**kernels, **ceilings}, key=_order)
+    return tuple(Roofline(f"roofline-{number}", tuple(kernels.get(key, ())), places.of(*key[2:]), tuple(ceilings.get(key, ())))
+                 for number, key in enumerate(keys, start=1))
 
 
-def _place_of(line) -> Place:
-    return Place(line.device, line.run.basis, line.run.machine.fingerprint, line.run.build)
+def _place_of(line: Kernel | Ceiling) -> tuple[str, str, str, Build]:
+    return line.device, line.run.basis, line.run.machine.fingerprint, line.run.build
 
 
-def _order(place: Place) -> tuple:
-    basis = ("measured", "emulated", "simulated").index(place.basis)
-    return basis, place.device != "cpu", place.device, place.fingerprint, str(place.build)
+def _order(place: tuple[str, str, str, Build]) -> tuple:
+    device, basis, fingerprint, build = place
+    return basis_order(basis), device != "cpu", device, fingerprint, str(build)
 
 
-def _roofline(place: Place, kernels: list[Kernel], ceilings: list[Ceiling]) -> Roofline:
-    machine = (kernels or ceilings)[0].run.machine
-    right = [kernel for kernel in kernels if kernel.ok and kernel.median_us and (kernel.copies or 1) == 1]
-    timed = _latest(right)
-    repeated = len(right) - sum(len(cases) for cases in timed.values())
-    return Roofline(place, machine, tuple(kernels), timed, ceilings_of(ceilings), repeated,
-                    drift_of(ceilings))
+def _right(kernels: Iterable[Kernel]) -> list[Kernel]:
+    return [kernel for kernel in kernels if kernel.ok and kernel.median_us and (kernel.copies or 1) == 1]
 
 
 def _latest(kernels: Sequence[Kernel]) -> dict[Way, dict[Case, Kernel]]:

@@ -125,19 +125,6 @@ KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")
 
 # ---- Studies of `simulate`: the points of one figure, and the sentence that answers its question
 
-QUESTIONS = {
-    "scaling": "How far does it scale, and what takes the rest?",
-    "map": "Which layout is fastest, by size of the model and bandwidth of a link?",
-    "memory": "How much memory per rank does each ZeRO stage need on N ranks?",
-    "recompute": "How much memory does recomputation save, and for how much time?",
-    "tp_boundary": "What does tensor parallelism cost beyond a node?",
-    "order": "Which kind of parallelism belongs inside a node, and what does another order cost?",
-    "sensitivity": "Which figure of the machine moves the step most?",
-    "bubbles": "How full does a second-order optimizer make the bubbles of pipelines?",
-    "clocks": "How much energy do lower clocks save where a pipeline waits anyway, and for how much time?",
-}
-
-
 class StudyResult(Group):
     @property
     def study(self) -> str:
@@ -149,7 +136,7 @@ class StudyResult(Group):
 
     @property
     def name(self) -> str:
-        return f"{QUESTIONS[self.study]} {self.setting}"
+        return f"{STUDIES[self.study][0]} {self.setting}"
 
     @property
     def drawn(self) -> tuple[StudyPoint, ...]:
@@ -174,7 +161,7 @@ class StudyResult(Group):
 
     @property
     def answer(self) -> str:
-        return _ANSWERS[self.study](self) if self.simulated else f"No point is possible: {self.lines[0].note}."
+        return STUDIES[self.study][1](self) if self.simulated else f"No point is possible: {self.lines[0].note}."
 
     @property
     def told(self) -> list[tuple[str, ...]]:
@@ -185,15 +172,11 @@ def analyse_studies(records: Records) -> tuple[StudyResult, ...]:
     def place(one: StudyPoint) -> tuple:
         return one.series if one.study != "map" else "", one.basis, tuple(one.at.items()), one.note if one.study != "map" else ""
     groups = latest(records.studies, lambda one: (one.study, one.setting), place)
-    return StudyResult.all_of("study", (groups[key].values() for key in sorted(groups, key=lambda key: list(QUESTIONS).index(key[0]))))
+    return StudyResult.all_of("study", (groups[key].values() for key in sorted(groups, key=lambda key: list(STUDIES).index(key[0]))))
 
 
 def series_of(one: StudyPoint) -> str:
     return one.series
-
-
-def part_name(part: str) -> str:
-    return PARTS.get(part, part)
 
 
 def grown_part(first: StudyPoint, last: StudyPoint) -> Optional[tuple[str, float, float]]:
@@ -202,7 +185,7 @@ def grown_part(first: StudyPoint, last: StudyPoint) -> Optional[tuple[str, float
     if not shares[0]:
         return None
     most = max(shares[0], key=lambda name: shares[1].get(name, 0) - shares[0][name])
-    return part_name(most), shares[0][most], shares[1].get(most, 0.0)
+    return PARTS.get(most, most), shares[0][most], shares[1].get(most, 0.0)
 
 
 def mean_error(result: StudyResult) -> float:
@@ -324,7 +307,13 @@ def _clocks_answer(result: StudyResult) -> str:
     return f"Of the energy at the top clock {'; '.join(told)}{'' if slower else ', the step as long as before'}."
 
 
-_ANSWERS: dict[str, Callable[[StudyResult], str]] = {
-    "scaling": _scaling_answer, "map": _map_answer, "memory": _memory_answer, "recompute": _recompute_answer,
-    "tp_boundary": _boundary_answer, "order": _order_answer, "sensitivity": _sensitivity_answer,
-    "bubbles": _bubbles_answer, "clocks": _clocks_answer}
+STUDIES: dict[str, tuple[str, Callable[[StudyResult], str]]] = {  # the question, and its answer
+    "scaling": ("How far does it scale, and what takes the rest?", _scaling_answer),
+    "map": ("Which layout is fastest, by size of the model and bandwidth of a link?", _map_answer),
+    "memory": ("How much memory per rank does each ZeRO stage need on N ranks?", _memory_answer),
+    "recompute": ("How much memory does recomputation save, and for how much time?", _recompute_answer),
+    "tp_boundary": ("What does tensor parallelism cost beyond a node?", _boundary_answer),
+    "order": ("Which kind of parallelism belongs inside a node, and what does another order cost?", _order_answer),
+    "sensitivity": ("Which figure of the machine moves the step most?", _sensitivity_answer),
+    "bubbles": ("How full does a second-order optimizer make the bubbles of pipelines?", _bubbles_answer),
+    "clocks": ("How much energy do lower clocks save where a pipeline waits anyway, and for how much time?", _clocks_answer)}

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Iterable, Optional, Sequence
 
 from reports.analysis.estimate import Estimate, estimate, exact, undecided
-from reports.analysis.groups import by, Finding, latest
+from reports.analysis.groups import by, dotted, Finding, Group, latest, listed
 from reports.records import Records, ScheduleLine, Times
 from reports.units import counted, joined, share_text, short
 
@@ -33,12 +33,14 @@ class Workload:
     @property
     def times_text(self) -> str:
         """Words such as "F 10 ms, I 10 ms, W 10 ms, messages 1 ms"."""
-        if self.times is None:
+        if (t := self.times) is None:
             return ""
-        t = self.times
-        parts = [f"{name} {short(value)} ms" for name, value in
-                 (("F", t.forward), ("I", t.input_gradient), ("W", t.weight_gradient), ("messages", t.message))]
-        return ", ".join(parts)
+        return ", ".join(f"{name} {short(value)} ms" for name, value in
+                         (("F", t.forward), ("I", t.input_gradient), ("W", t.weight_gradient), ("messages", t.message)))
+
+    @property
+    def text(self) -> str:
+        return dotted(self.name, self.times_text)
 
 
 @dataclass(frozen=True)
@@ -144,26 +146,29 @@ class Contest:
 
 
 @dataclass(frozen=True)
-class WorkloadResult:
-    workload: Workload
-    anchor: str
-    cases: tuple[Case, ...]
-    contests: tuple[Contest, ...]  # sorted by basis and slices
+class WorkloadResult(Group):
+    cases: tuple[Case, ...] = ()
+    contests: tuple[Contest, ...] = ()  # sorted by basis and slices
 
     @property
-    def told(self) -> Contest:
-        """Measured steps if there are any, else simulated; of whole sequences if there are any."""
-        return min(self.contests, key=lambda one: (("measured", "simulated", "emulated").index(one.basis), one.slices))
+    def workload(self) -> Workload:
+        return self.cases[0].workload
 
     @property
-    def lines(self) -> list[ScheduleLine]:
-        return [line for case in self.cases for line in case.lines]
+    def name(self) -> str:
+        return self.workload.text
+
+    @property
+    def basis(self) -> str:
+        return ", ".join(dict.fromkeys(contest.basis for contest in self.contests if contest.basis != "measured"))
 
     @property
     def findings(self) -> list[Finding]:
-        """One finding, and the difference of emulated steps from simulated ones."""
-        name = ", ".join(text for text in (self.workload.name, self.workload.times_text, self.told.name) if text)
-        return [Finding(name, contest_text(self.told), self.why, basis_badge([self.told.basis]), self.anchor)]
+        """One finding, and the difference of emulated steps from simulated ones: of measured steps if there are any, else
+        of simulated ones; of whole sequences if there are any."""
+        main = min(self.contests, key=lambda one: (("measured", "simulated", "emulated").index(one.basis), one.slices))
+        return [Finding(listed(self.workload.name, self.workload.times_text, main.name), contest_text(main), self.why,
+                        "" if main.basis == "measured" else main.basis, self.anchor)]
 
     @property
     def why(self) -> str:
@@ -196,11 +201,9 @@ def bubble_of(line: ScheduleLine) -> Estimate:
 def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
     """Steps whose messages take time come first: without that, schedules of many messages look better than they are."""
     found = sorted(cases_of(records.schedules).items(), key=lambda one: bool(one[0].times and not one[0].times.message))
-    results = []
-    for number, (workload, cases) in enumerate(found, start=1):
-        contests = [one for basis in BASES for one in _contests(workload, basis, cases)]
-        results.append(WorkloadResult(workload, f"workload-{number}", tuple(cases), tuple(contests)))
-    return tuple(results)
+    return tuple(WorkloadResult(f"workload-{number}", tuple(line for case in cases for line in case.lines), "", tuple(cases),
+                                tuple(one for basis in BASES for one in _contests(workload, basis, cases)))
+                 for number, (workload, cases) in enumerate(found, start=1))
 
 
 def _contests(workload: Workload, basis: str, cases: Sequence[Case]) -> list[Contest]:
@@ -216,22 +219,18 @@ def _order(line: ScheduleLine) -> tuple[float, float, float]:
 
 
 def growths_of(results: Sequence[WorkloadResult]) -> list[Growth]:
-    found: dict[tuple, dict[str, dict[int, float]]] = {}
-    for contest in (contest for result in results for contest in result.contests):
-        place = "" if contest.basis == "simulated" else contest.workload.place
-        key = (contest.workload.ranks, contest.workload.times, contest.basis, contest.slices, place)
-        for name, line in contest.entries:
-            found.setdefault(key, {}).setdefault(name, {})[contest.workload.microbatches] = bubble(line)
+    def setting(contest: Contest) -> tuple:
+        work = contest.workload
+        return work.ranks, work.times, contest.basis, contest.slices, "" if contest.basis == "simulated" else work.place
     growths = []
-    for (ranks, times, basis, slices, _), curves in found.items():
+    for (*setting_, _), contests in by((one for result in results for one in result.contests), setting).items():
+        curves: dict[str, dict[int, float]] = {}
+        for contest in contests:
+            for name, line in contest.entries:
+                curves.setdefault(name, {})[contest.workload.microbatches] = bubble(line)
         several = {name: tuple(sorted(points.items())) for name, points in curves.items() if len(points) > 1}
-        if several:
-            growths.append(Growth(ranks, times, basis, slices, several))
+        growths += [Growth(*setting_, several)] if several else []
     return growths
-
-
-def basis_badge(bases: Sequence[str]) -> str:
-    return ", ".join(basis for basis in bases if basis != "measured")
 
 
 def contest_text(contest: Contest) -> str:
