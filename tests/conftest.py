@@ -47,7 +47,7 @@ class Programs:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=whole_env, check=False)
 
     def output(self, *words: str) -> str:
-        """What a run prints that must succeed."""
+        """Text that a run prints, which must succeed."""
         done = self.run(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -57,7 +57,7 @@ struct Measured {
   std::optional<std::int64_t> wrong;  // nothing (printed as N/A) if unchecked
   bool failed = false;                // shown as N/A N/A N/A FAILED
   bool absent = false;                // the collective has no such placement: all shown as N/A
-  // Of the timed iterations, in microseconds: -I prints min, max, p99 and the coefficient of variation, --stats the
+  // Times of the iterations, in microseconds: -I prints min, max, p99 and the coefficient of variation, --stats the
   // percentiles.
   core::Summary samples;
   double cv_percent() const { return samples.mean > 0 ? 100 * samples.stddev / samples.mean : 0; }

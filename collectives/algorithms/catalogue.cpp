@@ -29,7 +29,7 @@ Generator direct_gather;
 Generator direct_scatter;
 Generator direct_send_recv;
 
-// tree.cpp: of broadcast, reduce or all-reduce
+// tree.cpp: broadcast, reduce or all-reduce
 Generator double_tree;
 Generator knomial_tree;
 Generator binary_tree;
@@ -41,7 +41,7 @@ Generator star;
 Generator recursive_doubling_all_reduce;
 Generator halving_doubling_all_reduce;
 Generator recursive_halving_reduce_scatter;
-Generator recursive_doubling;  // of all-gather or hypercube
+Generator recursive_doubling;  // all-gather or hypercube
 
 // bruck.cpp
 Generator bruck_all_reduce;

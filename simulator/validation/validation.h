@@ -160,7 +160,8 @@ struct Choice {
 };
 std::vector<Choice> choices_of(std::span<const Validated> all);
 
-std::string score_row(std::string_view title, const Score& score);  // of a table of scores
+// Row of a table of scores.
+std::string score_row(std::string_view title, const Score& score);
 
 // A page has blocks between "<!-- table NAME -->" and "<!-- end -->"; each is replaced by the table of that name, the
 // blocks "score" and "collective_score" by the scores, "products" by the products' scores, "regret" by the choices.
