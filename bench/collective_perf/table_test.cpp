@@ -149,7 +149,7 @@ TEST(Table, EmulatedLinksShowWhatAPredictionIsMadeOf) {
 TEST(Table, WhatIsNotKnownIsNotGuessed) {
   const std::vector<std::string> words = words_of(row_text(Columns{.explain = true}, sample_row()));
   EXPECT_EQ(std::vector<std::string>(words.begin() + 13, words.end()),
-            (std::vector<std::string>{"0", "N/A", "N/A", "N/A", "N/A", "N/A", "N/A"}));
+            (std::vector<std::string>{"1", "N/A", "N/A", "N/A", "N/A", "N/A", "N/A"}));
 }
 
 // A script that splits at white space finds nccl-tests' thirteen columns whichever others are on.
