@@ -165,7 +165,7 @@ class Teller {
     print_(breakdown_text(steps));
     if (predicted_ != nullptr && log_.has_timed_step()) {
       const TrainingLog::Timed& timed = log_.typical();
-      print_(predicted_->text_beside(step_, timed.timeline, timed.report.seconds * 1e3));
+      print_(text_of(predicted_->record(step_, timed.timeline, timed.report.seconds * 1e3)));
     }
     print_(expert_text(report));
     print_(memory_text(predicted_bytes_, report));

@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "bench/moe_bench/moe.h"
+#include "bench/program/columns.h"
 #include "bench/program/program.h"
+#include "bench/program/run_records.h"
 #include "bench/step/layer_part.h"
 #include "bench/step/part.h"
 #include "core/error.h"
@@ -15,14 +17,6 @@
 
 namespace lockstep::experts_bench {
 namespace {
-
-constexpr const char* kRow =
-    "{:>8} {:>3} {:>3} {:>5} {:>5} |{:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} |{:>9} {:>9} {:>9} |{:>6} {:>7} {:>7} "
-    "{:>10} {:>10} {:>6}{}\n";
-
-std::string ms(double us) {
-  return fmt::format("{:.3f}", us / 1e3);
-}
 
 std::string heading_text(const ExpertsFlags& flags) {
   std::string text = fmt::format(
@@ -42,102 +36,103 @@ std::string heading_text(const ExpertsFlags& flags) {
       "four\n"
       "#   times, and counts if ranks exchange them (docs/metrics.md); #wrong: elements that differ from those of one\n"
       "#   rank with all experts\n";
-  text += fmt::format(fmt::runtime("#{:>7}" + std::string(kRow).substr(5)), "experts", "k", "ep", "cap", "load",
-                      "router", "permute", "dispatch", "shared", "experts", "combine", "serial", "async", "tokens/s",
-                      "slowest", "rows", "dropped", "(%)", "sent", "formula", "#wrong", "");
   return text;
 }
 
-std::string row_text(const ExpertsFlags& flags, const Case& one, const Result& result) {
-  const auto share = [&](Share which) { return result.share_us(Mode::serial, which); };
-  const auto between = [&](Share which) { return one.ranks == 1 ? "-" : ms(share(which)); };  // ranks
-  const double serial_us = result.part.times.median_us(Mode::serial);
-  const double async_us = result.part.times.median_us(Mode::overlapped);
-  const double tokens = static_cast<double>(flags.tokens) * one.ranks;
-  const auto a_rank = [&](double bytes) { return fmt::format("{:.0f}", bytes / one.ranks); };
-  return fmt::format(
-      fmt::runtime(kRow), one.experts, one.top_k, one.ranks, fmt::format("{:g}", one.capacity_factor),
-      fmt::format("{:.2f}", result.most_load), ms(share(Share::router)),
-      ms(share(Share::permute) + share(Share::unpermute)), between(Share::dispatch), ms(share(Share::shared)),
-      ms(share(Share::experts)), between(Share::combine), ms(serial_us), ms(async_us),
-      fmt::format("{:.0f}", tokens / std::min(serial_us, async_us) * 1e6),
-      fmt::format("{:.2f}", result.experts_slowest_us / result.experts_mean_us),
-      fmt::format("{:.2f}", static_cast<double>(result.most_rows) / result.mean_rows), result.dropped,
-      fmt::format("{:.1f}", 100.0 * static_cast<double>(result.dropped) / static_cast<double>(result.copies)),
-      a_rank(result.part.sent_bytes()), a_rank(result.part.formula_bytes()), result.part.wrong(),
-      result.part.wrong() != 0 ? "  WRONG"
-      : result.is_wrong()      ? "  WRONG BYTES"
-                               : "");
+struct Row {
+  const ExpertsFlags& flags;
+  const Case& one;
+  const Result& result;
+
+  double tokens() const { return static_cast<double>(flags.tokens) * one.ranks; }
+  double us(Mode mode) const { return result.part.times.median_us(mode); }
+};
+using Column = program::Column<Row>;
+
+// The time of these shares; that of exchanges only if there are other ranks.
+Column share_column(const char* name, std::vector<Share> shares, bool between_ranks = false) {
+  return {{name, "(ms)", 8}, [shares, between_ranks](const Row& r) {
+            double us = 0;
+            for (const Share share : shares) us += r.result.share_us(Mode::serial, share);
+            return between_ranks && r.one.ranks == 1 ? "-" : program::number_text(us, program::kUsAsMs);
+          }};
 }
 
-std::string ending_text(int rows, int wrong_rows) {
-  return fmt::format("# {} of {} rows wrong\n", wrong_rows, rows);
+std::vector<Column> columns() {
+  using program::count;
+  using program::figure;
+  using program::kUsAsMs;
+  using program::kWhole;
+  return {
+      {{"experts", "", 8}, kWhole, [](auto& r) { return r.one.experts; }},
+      {{"k", "", 3}, kWhole, [](auto& r) { return r.one.top_k; }},
+      {{"ep", "", 3}, kWhole, [](auto& r) { return r.one.ranks; }},
+      {{"cap", "", 5}, [](auto& r) { return fmt::format("{:g}", r.one.capacity_factor); }},
+      {{"load", "", 5}, {}, [](auto& r) { return r.result.most_load; }, figure("load")},
+      share_column("router", {Share::router}),
+      share_column("permute", {Share::permute, Share::unpermute}),
+      share_column("dispatch", {Share::dispatch}, true),
+      share_column("shared", {Share::shared}),
+      share_column("experts", {Share::experts}),
+      share_column("combine", {Share::combine}, true),
+      {{"serial", "(ms)", 9}, kUsAsMs, [](auto& r) { return r.us(Mode::serial); }},
+      {{"async", "(ms)", 9}, kUsAsMs, [](auto& r) { return r.us(Mode::overlapped); }},
+      {{"tokens/s", "", 9},
+       kWhole,
+       [](auto& r) { return r.tokens() / std::min(r.us(Mode::serial), r.us(Mode::overlapped)) * 1e6; }},
+      {{"slowest", "", 7}, {}, [](auto& r) { return r.result.experts_slowest_us / r.result.experts_mean_us; }},
+      {{"rows", "", 6}, {}, [](auto& r) { return static_cast<double>(r.result.most_rows) / r.result.mean_rows; }},
+      {{"dropped", "", 7}, kWhole, [](auto& r) { return r.result.dropped; }, count("dropped")},
+      {{"dropped", "(%)", 7}, {1}, [](auto& r) { return 100 * r.result.dropped_share(); }},
+      {{"sent", "(B/rank)", 10}, kWhole, [](auto& r) { return r.result.sent_bytes(); }, count("sent_bytes")},
+      {{"formula", "(B/rank)", 10}, kWhole, [](auto& r) { return r.result.formula_bytes(); }, count("formula_bytes")},
+      {{"#wrong", "", 6}, kWhole, [](auto& r) { return r.result.part.wrong(); }, count("wrong")},
+      {count("most_rows"), [](auto& r) { return r.result.most_rows; }},
+      {figure("mean_rows"), [](auto& r) { return r.result.mean_rows; }},
+      {figure("copies"), [](auto& r) { return r.result.copies; }},
+      {figure("experts_slowest_us"), [](auto& r) { return r.result.experts_slowest_us; }},
+      {figure("experts_mean_us"), [](auto& r) { return r.result.experts_mean_us; }},
+  };
 }
 
-core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlags& flags, const Case& one,
-                                   const Result& result) {
-  core::ExpertsRecord record;
-  record.run = run.run;
-  record.program = run.program;
-  record.basis = run.basis;
-  record.experts = one.experts;
-  record.top_k = one.top_k;
-  record.ranks = one.ranks;
-  record.threads = flags.threads;
-  record.capacity_factor = one.capacity_factor;
-  if (one.loads.empty()) record.skew = one.skew;
-  record.load = result.most_load;
-  record.dtype = core::short_name_of(flags.dtype);
-  record.sizes = {{"tokens", static_cast<double>(flags.tokens)},
-                  {"hidden", static_cast<double>(flags.hidden)},
-                  {"ffn", static_cast<double>(flags.inner)},
-                  {"shared", static_cast<double>(flags.shared)}};
-  record.algorithm = flags.algorithm;
-  for (const core::LayerTimeRecord& time : result.part.times.records(kShares)) {
-    record.times.push_back({time.direction, time.way, time.samples_us, time.parts_us});
+std::string wrong_text(const Result& result) {
+  if (!result.is_wrong()) return "";
+  if (result.part.wrong() != 0) {
+    return fmt::format("{} elements differ from one rank's by more than rounding", result.part.wrong());
   }
-  record.energy = result.part.energy;
-  record.experts_slowest_us = result.experts_slowest_us;
-  record.experts_mean_us = result.experts_mean_us;
-  record.most_rows = result.most_rows;
-  record.mean_rows = result.mean_rows;
-  record.copies = result.copies;
-  record.dropped = result.dropped;
-  record.sent_bytes = result.part.sent_bytes() / one.ranks;
-  record.formula_bytes = result.part.formula_bytes() / one.ranks;
-  record.checked_passes = result.part.checked_passes;
-  record.wrong = result.part.wrong();
-  if (!result.is_wrong()) return record;
-  record.status = "wrong";
-  record.error = record.wrong != 0
-                     ? fmt::format("{} elements differ from one rank's by more than rounding", record.wrong)
-                     : fmt::format("{:.0f} bytes sent per rank, but the copies for other ranks need {:.0f}",
-                                   record.sent_bytes, record.formula_bytes);
+  return fmt::format("{:.0f} bytes sent per rank, but the copies for other ranks need {:.0f}", result.sent_bytes(),
+                     result.formula_bytes());
+}
+
+core::StepRecord experts_record(const core::RunRecord& run, const ExpertsFlags& flags, const Case& one,
+                                const Result& result) {
+  core::StepRecord record = program::new_step_record(run, "experts", one.ranks, flags.threads, flags.dtype);
+  record.choices = {{"experts", one.experts},
+                    {"top_k", one.top_k},
+                    {"capacity_factor", one.capacity_factor},
+                    {"skew", one.loads.empty() ? core::Choice(one.skew) : core::Choice("stated")},
+                    {"algorithm", flags.algorithm}};
+  record.sizes = {{"tokens", flags.tokens}, {"hidden", flags.hidden}, {"ffn", flags.inner}, {"shared", flags.shared}};
+  add_part(result.part, kShares, record);
+  program::set_error(wrong_text(result), record);
   return record;
 }
 
 // Runs every case that the flags ask for and prints a table. Returns the exit status: 0, or that of core::Failure if a
 // row is wrong. Throws core::Error.
 int run_experts(const ExpertsFlags& flags, const program::Print& print) {
-  core::RecordWriter writer(flags.json_file);
   const core::RunRecord run =
       part_run_record(flags, *std::max_element(flags.ranks.begin(), flags.ranks.end()), step_bench::kLayerSeed);
-  writer.write(run);
-  print(heading_text(flags));
-  int rows = 0;
-  int wrong_rows = 0;
+  program::StepTable<Row> table(columns(), print, flags.json_file);
+  table.begin(heading_text(flags));
+  table.write(run);
   const std::vector<Case> cases = cases_of(flags);
   for (const Case& one : cases) {
     const Result result = run_case(flags, one);
-    print(row_text(flags, one, result));
-    if (result.part.energy || &one == &cases.back()) print(result.part.energy_text);
-    if (writer.is_open()) writer.write(experts_record(run, flags, one, result));
-    ++rows;
-    wrong_rows += result.is_wrong() ? 1 : 0;
+    table.add({flags, one, result}, experts_record(run, flags, one, result),
+              energy_text(result.part, &one == &cases.back()));
   }
-  print(ending_text(rows, wrong_rows));
-  writer.commit();
-  return wrong_rows > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
+  return table.end(fmt::format("# {} of {} rows wrong\n", table.wrong(), table.rows()));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "bench/pipeline_perf/output.h"
 #include "bench/pipeline_perf/overlap.h"
+#include "bench/program/columns.h"
 #include "bench/program/program.h"
 #include "bench/program/run_records.h"
 #include "core/error.h"
@@ -20,12 +21,37 @@
 namespace lockstep::pipeline {
 namespace {
 
-std::string form_text(const OverlapResult& result) {
-  return result.closed_form_ms ? fmt::format("{:.3f}", *result.closed_form_ms) : "N/A";
-}
+struct OverlapRow {
+  const OverlapCase& one;
+  const OverlapResult& result;
+};
 
-std::string late_text(const OverlapResult& result) {
-  return result.emulation ? fmt::format("{:.0f}", result.emulation->late_us) : "N/A";
+std::vector<program::Column<OverlapRow>> overlap_columns() {
+  using program::kWhole;
+  constexpr program::Shown kMs{.decimals = 3};
+  const auto cap = [](auto& r) { return r.one.zero_stage == 3 ? "layer" : fmt::format("{:g}", r.one.bucket_cap_mb); };
+  const auto closed = [](auto& r) {
+    return r.result.closed_form_ms ? fmt::format("{:.3f}", *r.result.closed_form_ms) : "N/A";
+  };
+  const auto difference = [](auto& r) {
+    return r.result.emulation ? fmt::format("{:+.2f}", 100 * (r.result.step_ms / r.result.simulated_ms - 1)) : "N/A";
+  };
+  const auto late = [](auto& r) {
+    return r.result.emulation ? fmt::format("{:.0f}", r.result.emulation->late_us) : "N/A";
+  };
+  return {{{"zero", "", 4}, kWhole, [](auto& r) { return r.one.zero_stage; }},
+          {{"ranks", "", 5}, kWhole, [](auto& r) { return r.one.replicas; }},
+          {{"cap", "(MiB)", 8}, cap},
+          {{"calls", "", 6}, kWhole, [](auto& r) { return r.result.collectives; }},
+          {{"sent", "(MB/rank)", 10}, {2, 1e-6}, [](auto& r) { return r.result.sent_bytes; }},
+          {{"compute", "(ms)", 10}, kMs, [](auto& r) { return r.result.compute_ms; }},
+          {{"comm", "(ms)", 10}, kMs, [](auto& r) { return r.result.communication_ms; }},
+          {{"step", "(ms)", 10}, kMs, [](auto& r) { return r.result.step_ms; }},
+          {{"exposed", "(ms)", 10}, kMs, [](auto& r) { return r.result.exposed_ms(); }},
+          {{"hidden", "(%)", 9}, [](auto& r) { return program::share_text(r.result.hidden()); }},
+          {{"closed", "(ms)", 10}, closed},
+          {{"emu/sim", "(%)", 8}, difference},
+          {{"late", "(us)", 7}, late}};
 }
 
 std::string overlap_heading_text(const OverlapFlags& flags) {
@@ -39,23 +65,7 @@ std::string overlap_heading_text(const OverlapFlags& flags) {
                       flags.link.latency_us, flags.link.gbps);
   text += "# compute: kernels alone; comm: collectives alone, in the same order; exposed: step - compute;\n";
   text += "#   hidden: 1 - exposed/comm; closed: the buckets' recurrence; emu/sim: step over its simulation\n";
-  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8} {:>7}\n", "zero",
-                      "ranks", "cap", "calls", "sent", "compute", "comm", "step", "exposed", "hidden", "closed",
-                      "emu/sim", "late");
-  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8} {:>7}\n", "", "",
-                      "(MiB)", "", "(MB/rank)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)", "(ms)", "(%)", "(us)");
   return text;
-}
-
-std::string overlap_row_text(const OverlapCase& one, const OverlapResult& result) {
-  const std::string cap = one.zero_stage == 3 ? "layer" : fmt::format("{:g}", one.bucket_cap_mb);
-  const std::string difference =
-      result.emulation ? fmt::format("{:+.2f}", 100 * (result.step_ms / result.simulated_ms - 1)) : "N/A";
-  return fmt::format(
-      " {:>4} {:>5} {:>8} {:>6} {:>10.2f} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>9} {:>10} {:>8} {:>7}\n",
-      one.zero_stage, one.replicas, cap, result.collectives, result.sent_bytes / 1e6, result.compute_ms,
-      result.communication_ms, result.step_ms, result.exposed_ms(), program::share_text(result.hidden()),
-      form_text(result), difference, late_text(result));
 }
 
 std::string source_of(const OverlapCase& one) {
@@ -90,15 +100,8 @@ core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFla
       program::replicas_record(run, one.replicas, flags.microbatches, result.step_ms, result.compute_ms);
   record.schedule = result.step.name;
   record.source = source_of(one);
-  record.exposed_ms = result.exposed_of_rank_ms;
-  record.samples_ms = {result.step_ms};
-  if (result.emulation) {
-    record.samples_ms = result.emulation->samples_ms;
-    record.late_us = result.emulation->late_us;
-    record.simulated_ms = result.simulated_ms;
-  }
+  add_times(result, record);
   if (result.closed_form_ms) record.closed_form_ms = core::ClosedFormRecord{*result.closed_form_ms, "makespan"};
-  record.timeline = program::timeline_record(result.step, result.timeline);
   record.overlap = overlap_of(flags, one, result);
   return record;
 }
@@ -129,19 +132,18 @@ int run_overlaps(const OverlapFlags& flags) {
   check_algorithm(flags, cases);
   program::check_single("--trace", flags.trace_file, cases.size(), "rows");
   program::check_writable({flags.trace_file});
-  core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = overlap_run_record(flags);
-  writer.write(run);
-  program::to_stdout(overlap_heading_text(flags));
+  program::StepTable<OverlapRow> table(overlap_columns(), program::to_stdout, flags.json_file);
+  table.write(run);
+  table.begin(overlap_heading_text(flags));
   for (const OverlapCase& one : cases) {
     const OverlapResult result = run_overlap(flags, one);
-    program::to_stdout(overlap_row_text(one, result));
-    if (writer.is_open()) writer.write(overlap_record(run, flags, one, result));
+    table.show({one, result}, "", "");
+    table.write(overlap_record(run, flags, one, result));
     if (flags.trace_file.empty()) continue;
-    program::write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation));
+    program::write_file(flags.trace_file, trace_text(result, flags.mode));
   }
-  writer.commit();
-  return 0;
+  return table.end("");
 }
 
 }  // namespace

@@ -31,9 +31,9 @@ int run_pipeline(PipelineFlags flags, const program::Print& plain) {
   for (const Case& one : cases.all) check_ranks(flags, one);
   const bool tells = program::tells(flags.mpi);
   if (tells) program::check_writable({flags.dump_csv_file, flags.trace_file});
-  core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = run_record(flags, cases);
-  writer.write(run);
+  program::StepTable<Row> table(columns(flags), print, tells ? flags.json_file : "");
+  table.write(run);
   if (flags.mode == Mode::real) {
     flags.times_ms = isolated_times_ms(flags);
     if (!flags.w_memory) flags.w_memory = kept_share_for_w(flags);
@@ -43,26 +43,23 @@ int run_pipeline(PipelineFlags flags, const program::Print& plain) {
     const Case& one = cases.all.front();
     program::write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? one.messages : one.schedule));
   }
-  print(heading_text(flags, cases));
+  table.begin(heading_text(flags, cases));
   Agreement agreement(flags.mode);
   for (const Case& one : cases.all) {
     const Result result = run_case(one, flags);
     progress.one_done();
-    if (&one == &cases.all.front()) print(columns_text(flags, one, result));
-    print(row_text(flags, one, result));
-    if (cases.all.size() == 1) print(footing_text(one, result));
+    std::string below = cases.all.size() == 1 ? footing_text(one, result) : "";
     if (result.emulation && (result.emulation->energy || &one == &cases.all.back())) {
-      print(result.emulation->energy_text);
+      below += result.emulation->energy_text;
     }
+    table.show({flags, one, result}, "", below);
     agreement.add(one, result);
-    if (writer.is_open()) writer.write(schedule_record(run, flags, one, result));
+    table.write(schedule_record(run, flags, one, result));
     if (tells && !flags.trace_file.empty()) {
       program::write_file(flags.trace_file, trace_text(result, flags.mode));
     }
   }
-  print(agreement.text());
-  writer.commit();
-  return 0;
+  return table.end(agreement.text());
 }
 
 int run(int argc, char** argv) {

@@ -48,17 +48,13 @@ Result result_of(Mode mode, const trainer::TrainOptions& options) {
           .ideal_speedup = static_cast<double>(room)};
 }
 
-core::StepTimeRecord step_record(const char* kind, double step_ms, const core::NamedNumbers& parts) {
-  return {.kind = kind, .step_ms = step_ms, .samples_ms = {step_ms}, .parts_ms = parts};
-}
-
 // With more tasks a record's timeline is too large to draw or to keep.
 constexpr std::size_t kMostRanksKept = 16;
 
-core::StepTimeRecord simulated_step(const char* kind, const schedules::Step& step,
+core::StepTimeRecord simulated_step(const char* mode, const schedules::Step& step,
                                     const simulator::Simulation& simulation) {
   core::StepTimeRecord record =
-      step_record(kind, static_cast<double>(simulation.makespan_ps) / 1e9, parts_of(step, simulation.timeline, 0));
+      step_record(mode, {static_cast<double>(simulation.makespan_ps) / 1e9}, parts_of(step, simulation.timeline, 0));
   if (simulation.timeline.size() <= kMostRanksKept) {
     record.timeline = program::timeline_record(step, simulation.timeline);
   }
@@ -66,10 +62,8 @@ core::StepTimeRecord simulated_step(const char* kind, const schedules::Step& ste
 }
 
 void add_pieces(LayoutTimes times, Result& result) {
-  const double measured_ms = core::median(times.samples_ms);
   core::StepTimeRecord measured =
-      step_record("measured", measured_ms, parts_of(times.step, times.measured, times.around_ms));
-  measured.samples_ms = times.samples_ms;
+      step_record("measured", times.samples_ms, parts_of(times.step, times.measured, times.around_ms));
   measured.timeline = program::timeline_record(times.step, times.measured);
   result.steps = {simulated_step("isolated", times.step, times.isolated),
                   simulated_step("contended", times.step, times.contended), std::move(measured)};
@@ -80,9 +74,7 @@ void add_pieces(LayoutTimes times, Result& result) {
 core::StepTimeRecord step_of_rounds(const Result& result) {
   std::vector<StepSample> sorted = result.rounds;
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
-  core::StepTimeRecord measured = step_record("measured", result.step_ms(), sorted[(sorted.size() - 1) / 2].parts_ms);
-  measured.samples_ms = result.rounds_ms();
-  return measured;
+  return step_record("measured", result.rounds_ms(), sorted[(sorted.size() - 1) / 2].parts_ms);
 }
 
 // the run of simulated layouts in the same process
@@ -219,7 +211,7 @@ class Simulator {
         predict(result.options.model, result.options.layout, as_many_hosts(*machine_, result.options));
     core::NamedNumbers parts = program::mean_parts_ms(made.parts);
     parts.emplace_back("around", 0);
-    result.steps = {step_record("predicted", made.step_s * 1e3, parts)};
+    result.steps = {step_record("predicted", {made.step_s * 1e3}, parts)};
   }
 
   const ScalingFlags& flags_;
@@ -255,20 +247,20 @@ std::vector<trainer::TrainOptions> simulated_options(const ScalingFlags& flags, 
   return all;
 }
 
-void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, const std::vector<Result>& measured,
-                   const core::RunRecord& measured_run, core::RecordWriter& writer, const program::Print& print) {
+void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, const core::RunRecord& measured_run,
+                   program::StepTable<Result>& table, const program::Print& print) {
   if (flags.simulated.empty() && flags.simulate_to == 0) return;
   const core::RunRecord run = simulated_run(measured_run);
-  writer.write(run);
+  table.write(run);
   const core::HostLoad others;
   Simulator simulator(flags, corpus);
   for (const Mode mode : flags.modes) {
     const Result one = simulator.result_of(mode, options_of(flags, kOneRank, mode));
     for (const trainer::TrainOptions& options : simulated_options(flags, mode, print)) {
       Result result = simulator.result_of(mode, options);
-      result.efficiency = efficiency_of({{one.last_step()}}, {{result.last_step()}}, ideal_of(result, one, others));
-      print(row_text(result, measured));
-      if (writer.is_open()) writer.write(scaling_record(run, result, flags.machine));
+      const auto last = [](const Result& of) { return std::vector{sample_of(of.steps.back())}; };
+      result.efficiency = efficiency_of(last(one), last(result), ideal_of(result, one, others));
+      table.add(result, scaling_record(run, result, flags.machine), "");
     }
   }
 }
@@ -281,11 +273,11 @@ int run_scaling(const ScalingFlags& flags, const program::Print& plain) {
   const trainer::Corpus corpus = mini_train::corpus_of(first);
   int most_ranks = 1;
   for (const Result& one : results) most_ranks = std::max(most_ranks, one.options.layout.ranks());
-  core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = mini_train::run_record(flags, first, most_ranks);
-  writer.write(run);
   const bool curve = !flags.ranks.empty();
-  print(heading_text(flags, first, corpus.name(), most_ranks, core::usable_cores()) + columns_text());
+  program::StepTable<Result> table(columns(results), print, flags.json_file);
+  table.begin(heading_text(flags, first, corpus.name(), most_ranks, core::usable_cores()));
+  table.write(run);
 
   const auto begin = core::Clock::now();
   const double share = !curve ? 0.5 : flags.simulate_to > 0 ? 0.7 : 1;  // the rest is for pieces
@@ -293,7 +285,7 @@ int run_scaling(const ScalingFlags& flags, const program::Print& plain) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     Result& result = results[i];
     progress.one_done();
-    print(row_text(result, results));
+    std::string below;
     if (curve) {
       result.steps = {step_of_rounds(result)};
     } else {
@@ -301,14 +293,13 @@ int run_scaling(const ScalingFlags& flags, const program::Print& plain) {
       const double left_s = std::max(flags.effort.seconds - seconds_since(begin), 0.0);
       const double own_s = left_s / static_cast<double>(results.size() - i);
       add_pieces(time_layout(result.options, corpus, {flags.effort.rounds, own_s}), result);
-      print(pieces_text(result));
-      if (result.times->energy || i + 1 == results.size()) print(result.times->energy_text);
+      below = pieces_text(result);
+      if (result.times->energy || i + 1 == results.size()) below += result.times->energy_text;
     }
-    if (writer.is_open()) writer.write(scaling_record(run, result, ""));
+    table.add(result, scaling_record(run, result, ""), below);
   }
-  run_simulated(flags, corpus, results, run, writer, print);
-  writer.commit();
-  return 0;
+  run_simulated(flags, corpus, run, table, print);
+  return table.end("");
 }
 
 }  // namespace

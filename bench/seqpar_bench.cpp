@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "bench/program/columns.h"
 #include "bench/program/program.h"
+#include "bench/program/run_records.h"
 #include "bench/seqpar_bench/seqpar.h"
 #include "bench/step/layer_part.h"
 #include "bench/step/part.h"
@@ -85,64 +87,78 @@ std::string longest_text(const ContextFlags& flags, const std::vector<Longest>& 
   return text;
 }
 
-constexpr const char* kColumns =
-    "#{:>9} {:>3} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>5} {:>8} {:>8} {:>8} {:>9}\n";
-constexpr const char* kRow =
-    " {:>9} {:>3} {:>7} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9} {:>6} "
-    "{:>5.2f} "
-    "{:>8.3f} {:>8.3f} {:>8.2f} {:>9.1e}{}\n";
-
 int most_ranks(const ContextFlags& flags) {
   return *std::max_element(flags.ranks.begin(), flags.ranks.end());
 }
 
 std::string heading_text(const ContextFlags& flags) {
-  const std::string columns =
-      fmt::format(fmt::runtime(kColumns), "", "", "", "forward", "", "", "", "backward", "", "", "", "", "", "", "", "",
-                  "", "") +
-      fmt::format(fmt::runtime(kColumns), "way", "cp", "length", "kernels", "comm", "serial", "async", "kernels",
-                  "comm", "serial", "async", "hidden", "simul.", "load", "sent f", "sent b", "peak", "differs") +
-      fmt::format(fmt::runtime(kColumns), "", "", "(tokens)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)",
-                  "(ms)", "(%)", "(%)", "", "(MB)", "(MB)", "(MB)", "");
   return fmt::format(
-             "# lockstep version {}, {}: attention of one layer, whose sequence ranks share; forward and backward\n"
-             "# {} sequence{}, {} heads of {} columns, {}, {}; {} thread{} per rank\n"
-             "# {}\n"
-             "# kernels: all kernels alone; comm: communication alone; serial: one after the other; async: "
-             "communication "
-             "runs\n"
-             "#   concurrently with blocks that do not need it; hidden: 1 - (async - kernels) / comm; simul.: hidden "
-             "as "
-             "the\n"
-             "#   simulator has it, of these kernels on the emulated link; load: kernels of the slowest rank over the "
-             "mean,\n"
-             "#   measured alone on as many cores as there are\n"
-             "# sent: by the rank that sends most, counted in the plans that ran and equal to the list's; peak: of "
-             "tensors\n"
-             "#   beside the input and the output's gradient, of the rank that holds most; differs: from one rank's "
-             "result, of\n"
-             "#   the largest element. Times are medians of the slowest rank's, in turn; MB = 1e6 bytes\n",
-             core::build().version, flags.program, flags.batch, flags.batch == 1 ? "" : "s", flags.heads,
-             flags.head_columns, core::short_name_of(flags.dtype), flags.causal ? "causal" : "no mask", flags.threads,
-             flags.threads == 1 ? "" : "s", step_bench::place_text(flags, most_ranks(flags))) +
-         columns;
+      "# lockstep version {}, {}: attention of one layer, whose sequence ranks share; forward and backward\n"
+      "# {} sequence{}, {} heads of {} columns, {}, {}; {} thread{} per rank\n"
+      "# {}\n"
+      "# kernels: all kernels alone; comm: communication alone; serial: one after the other; async: communication "
+      "runs\n"
+      "#   concurrently with blocks that do not need it; hidden: 1 - (async - kernels) / comm; simul.: hidden, "
+      "predicted\n"
+      "#   by the simulator from these kernels on the emulated link; load: kernels of the slowest rank over the mean,\n"
+      "#   measured alone on as many cores as there are\n"
+      "# sent: by the rank that sends most, counted in the plans that ran and equal to the list's; peak: of tensors\n"
+      "#   besides the input and the output's gradient, of the rank that holds most; differs: from one rank's result, "
+      "of\n"
+      "#   the largest element. Times are medians of the slowest rank's; each round runs all modes; MB = 1e6 bytes\n",
+      core::build().version, flags.program, flags.batch, flags.batch == 1 ? "" : "s", flags.heads, flags.head_columns,
+      core::short_name_of(flags.dtype), flags.causal ? "causal" : "no mask", flags.threads,
+      flags.threads == 1 ? "" : "s", step_bench::place_text(flags, most_ranks(flags)));
 }
 
-std::string row_text(const ContextFlags& flags, const parallel::ContextLayer& layer, const Result& result) {
-  const auto ms = [&](Mode mode, Direction direction) { return result.part.times.median_us(mode, direction) / 1e3; };
-  const std::string wrong = result.wrong();
-  const std::string simulated = flags.link ? fmt::format("{:.1f}", 100 * result.simulated_hidden()) : "-";
-  std::string text = fmt::format(
-      kRow, name_of(layer.shape.way), layer.shape.ranks, layer.length, ms(Mode::kernels, Direction::forward),
-      ms(Mode::exchanges, Direction::forward), ms(Mode::serial, Direction::forward),
-      ms(Mode::overlapped, Direction::forward), ms(Mode::kernels, Direction::backward),
-      ms(Mode::exchanges, Direction::backward), ms(Mode::serial, Direction::backward),
-      ms(Mode::overlapped, Direction::backward), layer.shape.ranks == 1 ? "-" : program::share_text(result.hidden()),
-      simulated, result.load(), result.part.most_sent_bytes(Direction::forward) / 1e6,
-      result.part.most_sent_bytes(Direction::backward) / 1e6, static_cast<double>(result.part.memory_bytes()) / 1e6,
-      result.part.worst(), wrong.empty() ? "" : "  WRONG");
-  if (!wrong.empty()) text += "#   " + wrong + "\n";
-  return text;
+struct Row {
+  const ContextFlags& flags;
+  const parallel::ContextLayer& layer;
+  const Result& result;
+
+  const step_bench::PartResult& part() const { return result.part; }
+};
+using Columns = std::vector<program::Column<Row>>;
+
+Columns columns(const ContextFlags& flags) {
+  using program::count;
+  using program::figure;
+  using program::kMegabytes;
+  using program::kWhole;
+  Columns columns{{{"way", "", 9}, [](auto& r) { return std::string(name_of(r.layer.shape.way)); }},
+                  {{"cp", "", 3}, kWhole, [](auto& r) { return r.layer.shape.ranks; }},
+                  {{"length", "(tokens)", 8}, kWhole, [](auto& r) { return r.layer.length; }}};
+  for (const Direction direction : step_bench::kDirections) {
+    const Columns of_modes = step_bench::mode_columns<Row>(direction);
+    columns.insert(columns.end(), of_modes.begin(), of_modes.end());
+  }
+  columns.insert(
+      columns.end(),
+      {{{"hidden", "(%)", 9},
+        [](auto& r) { return r.layer.shape.ranks == 1 ? "-" : program::share_text(r.result.hidden()); }},
+       {{"simul.", "(%)", 6},
+        [](auto& r) { return r.flags.link ? fmt::format("{:.1f}", 100 * r.result.simulated_hidden()) : "-"; }},
+       {{"load", "", 5}, {}, [](auto& r) { return r.result.load(); }}});
+  for (const Direction direction : step_bench::kDirections) {
+    const std::string name = step_bench::name_of(direction);
+    columns.push_back({{"sent " + name.substr(0, 1), "(MB)", 8},
+                       kMegabytes,
+                       [direction](auto& r) { return r.part().most_sent_bytes(direction); },
+                       count("sent_bytes." + name)});
+    columns.push_back(
+        {figure("formula_bytes." + name), [direction](auto& r) { return r.part().most_formula_bytes(direction); }});
+    if (!flags.link) continue;
+    columns.push_back({figure("simulated_exposed_us." + name), [direction](auto& r) {
+                         return r.result.simulated_exposed_us[static_cast<std::size_t>(direction)];
+                       }});
+  }
+  columns.insert(
+      columns.end(),
+      {{{"peak", "(MB)", 8}, {2, 1e-6}, [](auto& r) { return r.part().memory_bytes(); }, figure("peak_bytes")},
+       {{"differs", "", 9}, [](auto& r) { return fmt::format("{:.1e}", r.part().worst()); }},
+       {figure("difference"), [](auto& r) { return std::isnan(r.part().worst()) ? 1 : r.part().worst(); }},
+       {figure("allowed_difference"), [](auto& r) { return r.result.allowed_difference; }}});
+  return columns;
 }
 
 std::string ending_text(std::size_t rows, std::size_t wrong) {
@@ -153,46 +169,22 @@ std::string ending_text(std::size_t rows, std::size_t wrong) {
   return fmt::format("# {} of {} rows are WRONG\n", wrong, rows);
 }
 
-core::ContextRecord context_record(const core::RunRecord& run, const ContextFlags& flags,
-                                   const parallel::ContextLayer& layer, const Result& result) {
-  core::ContextRecord record;
-  record.run = run.run;
-  record.program = run.program;
-  record.basis = run.basis;
-  record.way = workload::name_of(layer.shape.way);
-  record.ranks = layer.shape.ranks;
-  record.threads = flags.threads;
-  record.causal = layer.shape.causal;
-  record.dtype = core::short_name_of(layer.dtype);
-  record.sizes = {{"batch", static_cast<double>(layer.batch)},
-                  {"length", static_cast<double>(layer.length)},
-                  {"heads", static_cast<double>(layer.heads)},
-                  {"head_columns", static_cast<double>(layer.head_columns)}};
-  const step_bench::PartResult& part = result.part;
-  record.times = part.times.records(step_bench::kKindShares);
+core::StepRecord context_record(const core::RunRecord& run, const ContextFlags& flags,
+                                const parallel::ContextLayer& layer, const Result& result) {
+  core::StepRecord record = program::new_step_record(run, "context", layer.shape.ranks, flags.threads, layer.dtype);
+  record.choices = {{"way", std::string(name_of(layer.shape.way))}, {"causal", layer.shape.causal}};
+  record.sizes = {
+      {"batch", layer.batch}, {"length", layer.length}, {"heads", layer.heads}, {"head_columns", layer.head_columns}};
   const workload::ContextList list = workload::context_list(layer.shape);
   const double all_chunks = workload::chunks_of(layer.shape);
+  std::vector<double> pairs;
   for (std::int32_t r = 0; r < layer.shape.ranks; ++r) {
-    record.pairs.push_back(workload::chunk_pairs(list, r) / (all_chunks * all_chunks));
+    pairs.push_back(workload::chunk_pairs(list, r) / (all_chunks * all_chunks));
   }
-  record.kernels_us = result.kernels_us();
-  for (const auto& [name, direction] : {std::pair{"forward", Direction::forward}, {"backward", Direction::backward}}) {
-    record.sent_bytes.emplace_back(name, part.most_sent_bytes(direction));
-    record.listed_bytes.emplace_back(name, part.most_formula_bytes(direction));
-  }
-  if (flags.link) {
-    record.simulated_exposed_us = {{"forward", result.simulated_exposed_us[0]},
-                                   {"backward", result.simulated_exposed_us[1]}};
-  }
-  record.energy = part.energy;
-  record.peak_bytes = part.memory_bytes();
-  record.checked_passes = part.checked_passes;
-  record.difference = std::isnan(part.worst()) ? 1 : part.worst();
-  record.allowed_difference = result.allowed_difference;
-  if (const std::string wrong = result.wrong(); !wrong.empty()) {
-    record.status = "wrong";
-    record.error = wrong;
-  }
+  record.counts = {{"pairs", *std::max_element(pairs.begin(), pairs.end())}};
+  record.series = {{"pairs_of_rank", pairs}, {"kernels_us", result.kernels_us()}};
+  add_part(result.part, step_bench::kKindShares, record);
+  program::set_error(result.wrong(), record);
   return record;
 }
 
@@ -201,13 +193,10 @@ core::ContextRecord context_record(const core::RunRecord& run, const ContextFlag
 int run_context(const ContextFlags& flags, const program::Print& print) {
   check_layers(flags);
   const std::vector<Longest> longest = longest_sequences(flags);  // refuses wrong flags before anything is printed
-  const bool tells = program::tells(flags.mpi);
-  core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = part_run_record(flags, most_ranks(flags), step_bench::kLayerSeed);
-  writer.write(run);
-  print(heading_text(flags));
-  std::size_t rows = 0;
-  std::size_t wrong = 0;
+  program::StepTable<Row> table(columns(flags), print, program::tells(flags.mpi) ? flags.json_file : "");
+  table.begin(heading_text(flags));
+  table.write(run);
   Whole whole;
   std::int64_t length_of_whole = 0;
   const std::vector<parallel::ContextLayer> layers = layers_of(flags);
@@ -215,16 +204,10 @@ int run_context(const ContextFlags& flags, const program::Print& print) {
     if (layer.length != length_of_whole) whole = reference_of(layer, flags.threads);
     length_of_whole = layer.length;
     const Result result = run_layer(flags, layer, whole);
-    print(row_text(flags, layer, result));
-    if (result.part.energy || &layer == &layers.back()) print(result.part.energy_text);
-    if (writer.is_open()) writer.write(context_record(run, flags, layer, result));
-    ++rows;
-    wrong += result.wrong().empty() ? 0 : 1;
+    table.add({flags, layer, result}, context_record(run, flags, layer, result),
+              energy_text(result.part, &layer == &layers.back()));
   }
-  print(ending_text(rows, wrong));
-  print(longest_text(flags, longest));
-  writer.commit();
-  return wrong > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
+  return table.end(ending_text(table.rows(), table.wrong()) + longest_text(flags, longest));
 }
 
 int run(int argc, char** argv) {

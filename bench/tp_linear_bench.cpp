@@ -9,7 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "bench/program/columns.h"
 #include "bench/program/program.h"
+#include "bench/program/run_records.h"
 #include "bench/serve/orders.h"
 #include "bench/step/part.h"
 #include "bench/tp_linear_bench/tp_linear.h"
@@ -25,14 +27,10 @@ using step_bench::PartResult;
 
 // Sums over all rows, for the closing line.
 struct Totals {
-  int rows = 0;
-  int wrong_rows = 0;
   // With one tile, by mode; and with the fastest number of tiles of each layer.
   std::array<double, step_bench::kNumModes> in_one_us = {};
   double in_best_us = 0;
 };
-
-constexpr const char* kGroup = " {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}";
 
 // Half the distance between the 5th and the 95th percentile, relative to the median.
 double spread_percent(const std::vector<double>& samples) {
@@ -40,41 +38,66 @@ double spread_percent(const std::vector<double>& samples) {
   return summary.median > 0 ? 50 * (summary.p95 - summary.p5) / summary.median : 0;
 }
 
-std::string group_text(const PartResult& form, Direction direction) {
-  const auto ms = [&](Mode mode) { return fmt::format("{:.3f}", form.times.median_us(mode, direction) / 1e3); };
-  const double products_us = form.times.median_spent(Mode::kernels, direction).front();
-  return fmt::format(fmt::runtime(kGroup), fmt::format("{:.3f}", products_us / 1e3), ms(Mode::kernels),
-                     ms(Mode::exchanges), ms(Mode::serial), ms(Mode::overlapped),
-                     fmt::format("{:.3f}", std::max(form.times.exposed_us(Mode::overlapped, direction), 0.0) / 1e3),
-                     fmt::format("{:.0f}", spread_percent(form.times.samples(Mode::overlapped, direction))));
-}
-
-const char* verdict(const PartResult& form) {
-  if (form.wrong() != 0) return "  WRONG";
-  return form.is_wrong() ? "  WRONG BYTES" : "";
-}
-
 // The ranks of a case: their number, or their grid.
 std::string ranks_text(const Case& one) {
   return one.grid ? workload::text_of(*one.grid) : std::to_string(one.ranks);
 }
 
-std::size_t ranks_width(const TpLinearFlags& flags) {
+int ranks_width(const TpLinearFlags& flags) {
   std::size_t width = 3;
   for (const workload::Grid& grid : flags.grids) width = std::max(width, workload::text_of(grid).size());
-  return width;
+  return static_cast<int>(width);
 }
 
-std::string columns_text(std::size_t width) {
-  const std::string names =
-      fmt::format(fmt::runtime(kGroup), "gemm", "kernels", "comm", "serial", "async", "exposed", "+-");
-  const std::string units = fmt::format(fmt::runtime(kGroup), "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)");
-  const std::string cells = "#{:>13} {:>{}} {:>3} {:>5}{}{} {:>10} {:>10} {:>6} {:>7} {:>11}\n";
-  return fmt::format("#{:>{}}{:^63}{:^63}\n", "", 24 + width, "forward", "backward") +
-         fmt::format(fmt::runtime(cells), "layer", "tp", width, "sp", "tiles", names, names, "sent", "formula",
-                     "#wrong", "#unlike", "memory") +
-         fmt::format(fmt::runtime(cells), "", "", width, "", "", units, units, "(B/rank)", "(B/rank)", "", "",
-                     "(B/rank)");
+struct Row {
+  const Case& one;
+  int tiles;
+  const PartResult& form;
+
+  const PartResult& part() const { return form; }
+  double sent_bytes() const { return form.sent_bytes() / one.ranks; }
+  double formula_bytes() const { return form.formula_bytes() / one.ranks; }
+};
+using Columns = std::vector<program::Column<Row>>;
+
+// Parts of the times of a direction.
+Columns time_columns(Direction direction) {
+  const std::string group = step_bench::name_of(direction);
+  Columns columns{{{"gemm", "(ms)", 9, group}, program::kUsAsMs, [direction](auto& r) {
+                     return r.form.times.median_spent(Mode::kernels, direction).front();
+                   }}};
+  const Columns of_modes = step_bench::mode_columns<Row>(direction);
+  columns.insert(columns.end(), of_modes.begin(), of_modes.end());
+  columns.push_back({{"exposed", "(ms)", 9, group}, program::kUsAsMs, [direction](auto& r) {
+                       return std::max(r.form.times.exposed_us(Mode::overlapped, direction), 0.0);
+                     }});
+  columns.push_back({{"+-", "(%)", 6, group}, program::kWhole, [direction](auto& r) {
+                       return spread_percent(r.form.times.samples(Mode::overlapped, direction));
+                     }});
+  return columns;
+}
+
+Columns columns(const TpLinearFlags& flags) {
+  using program::count;
+  using program::figure;
+  using program::kWhole;
+  Columns columns{{{"layer", "", 13}, [](auto& r) { return name_of(r.one.block); }},
+                  {{"tp", "", ranks_width(flags)}, [](auto& r) { return ranks_text(r.one); }},
+                  {{"sp", "", 3}, kWhole, [](auto& r) { return r.one.sequence_parallel; }},
+                  {{"tiles", "", 5}, kWhole, [](auto& r) { return r.tiles; }}};
+  for (const Direction direction : step_bench::kDirections) {
+    const Columns times = time_columns(direction);
+    columns.insert(columns.end(), times.begin(), times.end());
+  }
+  columns.insert(
+      columns.end(),
+      {{{"sent", "(B/rank)", 10}, kWhole, [](auto& r) { return r.sent_bytes(); }, count("sent_bytes")},
+       {{"formula", "(B/rank)", 10}, kWhole, [](auto& r) { return r.formula_bytes(); }, count("formula_bytes")},
+       {{"#wrong", "", 6}, kWhole, [](auto& r) { return r.form.wrong(); }, count("wrong")},
+       {{"#unlike", "", 7}, kWhole, [](auto& r) { return r.form.unlike(); }, figure("unlike")},
+       {{"memory", "(B/rank)", 11}, kWhole, [](auto& r) { return r.form.memory_bytes(); }, figure("memory_bytes")},
+       {figure("forward_sent_bytes"), [](auto& r) { return r.form.sent_bytes(Direction::forward) / r.one.ranks; }}});
+  return columns;
 }
 
 std::string heading_text(const TpLinearFlags& flags) {
@@ -98,7 +121,8 @@ std::string heading_text(const TpLinearFlags& flags) {
       "# sent: bytes counted in the plans that ran, mean of ranks, forward and backward; formula: minimum\n"
       "#   (docs/metrics.md); #wrong: elements that differ from one rank's by more than rounding; #unlike: elements "
       "whose\n"
-      "#   bits differ from one tile, serial; both over all rounds; memory: most that a rank holds for the layer: weights, "
+      "#   bits differ from one tile, serial; both over all rounds; memory: most that a rank holds for the layer: "
+      "weights, "
       "activations,\n"
       "#   gradients, buffers of exchanges. Times are medians of the slowest rank's; each round runs all ways\n";
   if (!flags.grids.empty()) {
@@ -108,22 +132,10 @@ std::string heading_text(const TpLinearFlags& flags) {
         "fetched\n"
         "#   during the product of the one before it\n";
   }
-  return text + columns_text(ranks_width(flags));
-}
-
-std::string row_text(const TpLinearFlags& flags, const Case& one, int tiles, const PartResult& form) {
-  return fmt::format(" {:>13} {:>{}} {:>3} {:>5}{}{} {:>10.0f} {:>10.0f} {:>6} {:>7} {:>11}{}\n", name_of(one.block),
-                     ranks_text(one), ranks_width(flags), one.sequence_parallel ? 1 : 0, tiles,
-                     group_text(form, Direction::forward), group_text(form, Direction::backward),
-                     form.sent_bytes() / one.ranks, form.formula_bytes() / one.ranks, form.wrong(), form.unlike(),
-                     form.memory_bytes(), verdict(form));
+  return text;
 }
 
 void add_to(Totals& totals, const std::vector<PartResult>& forms) {
-  for (const PartResult& form : forms) {
-    ++totals.rows;
-    totals.wrong_rows += form.is_wrong() ? 1 : 0;
-  }
   for (std::size_t w = 0; w < totals.in_one_us.size(); ++w) {
     totals.in_one_us[w] += forms.front().times.median_us(static_cast<Mode>(w));
   }
@@ -134,58 +146,39 @@ void add_to(Totals& totals, const std::vector<PartResult>& forms) {
   totals.in_best_us += best->times.median_us(Mode::overlapped);
 }
 
-std::string ending_text(const Totals& totals) {
+std::string ending_text(const Totals& totals, std::size_t rows, std::size_t wrong) {
   const auto ms = [&](Mode mode) { return totals.in_one_us[static_cast<std::size_t>(mode)] / 1e3; };
   return fmt::format(
       "# {} of {} rows wrong. All layers, forward and backward: kernels {:.3f} ms and communication {:.3f} ms alone; "
       "one after the other {:.3f} ms; concurrently {:.3f} ms in one tile, {:.3f} ms in more tiles where these are "
       "faster for certain\n",
-      totals.wrong_rows, totals.rows, ms(Mode::kernels), ms(Mode::exchanges), ms(Mode::serial), ms(Mode::overlapped),
+      wrong, rows, ms(Mode::kernels), ms(Mode::exchanges), ms(Mode::serial), ms(Mode::overlapped),
       totals.in_best_us / 1e3);
 }
 
-core::NamedNumbers sizes_of(const Shape& shape) {
-  return {{"batch", static_cast<double>(shape.batch)},
-          {"length", static_cast<double>(shape.length)},
-          {"hidden", static_cast<double>(shape.hidden)},
-          {"heads", static_cast<double>(shape.heads)},
-          {"vocabulary", static_cast<double>(shape.vocabulary)}};
+std::string wrong_text(const Case& one, const PartResult& form) {
+  if (!form.is_wrong()) return "";
+  if (form.wrong() != 0) return fmt::format("{} elements differ from one rank's by more than rounding", form.wrong());
+  return fmt::format("{:.0f} bytes sent per rank, but the exchanges of the layer need {:.0f}",
+                     form.sent_bytes() / one.ranks, form.formula_bytes() / one.ranks);
 }
 
-void add_verdict(core::LayerRecord& record, const PartResult& form) {
-  record.checked_passes = form.checked_passes;
-  record.wrong = form.wrong();
-  record.unlike = form.unlike();
-  if (!form.is_wrong()) return;
-  record.status = "wrong";
-  record.error = form.wrong() != 0
-                     ? fmt::format("{} elements differ from one rank's by more than rounding", form.wrong())
-                     : fmt::format("{:.0f} bytes sent per rank, but the exchanges of the layer need {:.0f}",
-                                   record.sent_bytes, record.formula_bytes);
-}
-
-core::LayerRecord layer_record(const core::RunRecord& run, const TpLinearFlags& flags, const Case& one, int tiles,
-                               const PartResult& form) {
-  core::LayerRecord record;
-  record.run = run.run;
-  record.program = run.program;
-  record.basis = run.basis;
-  record.layer = name_of(one.block);
-  record.ranks = one.ranks;
-  if (one.grid) record.grid = workload::text_of(*one.grid);
-  record.threads = flags.threads;
-  record.sequence_parallel = one.sequence_parallel;
-  record.tiles = tiles;
-  record.dtype = core::short_name_of(flags.shape.dtype);
-  record.sizes = sizes_of(flags.shape);
-  record.algorithm = flags.algorithm;
-  record.times = form.times.records(step_bench::kKindShares);
-  record.sent_bytes = form.sent_bytes() / one.ranks;
-  record.formula_bytes = form.formula_bytes() / one.ranks;
-  record.forward_sent_bytes = form.sent_bytes(Direction::forward) / one.ranks;
-  record.memory_bytes = static_cast<double>(form.memory_bytes());
-  record.energy = form.energy;
-  add_verdict(record, form);
+core::StepRecord layer_record(const core::RunRecord& run, const TpLinearFlags& flags, const Case& one, int tiles,
+                              const PartResult& form) {
+  const Shape& shape = flags.shape;
+  core::StepRecord record = program::new_step_record(run, "layer", one.ranks, flags.threads, shape.dtype);
+  record.choices = {{"layer", name_of(one.block)},
+                    {"grid", one.grid ? workload::text_of(*one.grid) : "none"},
+                    {"sequence_parallel", one.sequence_parallel},
+                    {"tiles", tiles},
+                    {"algorithm", flags.algorithm}};
+  record.sizes = {{"batch", shape.batch},
+                  {"length", shape.length},
+                  {"hidden", shape.hidden},
+                  {"heads", shape.heads},
+                  {"vocabulary", shape.vocabulary}};
+  add_part(form, step_bench::kKindShares, record);
+  program::set_error(wrong_text(one, form), record);
   return record;
 }
 
@@ -201,11 +194,10 @@ int serve_layer(const TpLinearFlags& flags) {
 int run_tp_linear(const TpLinearFlags& flags, const program::Print& print) {
   check_cases(flags);
   if (flags.serve) return serve_layer(flags);
-  const bool tells = program::tells(flags.mpi);
-  core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = part_run_record(flags, most_ranks(flags), step_bench::kLayerSeed);
-  writer.write(run);
-  print(heading_text(flags));
+  program::StepTable<Row> table(columns(flags), print, program::tells(flags.mpi) ? flags.json_file : "");
+  table.begin(heading_text(flags));
+  table.write(run);
   Totals totals;
   std::map<std::pair<Block, bool>, Reference> references;  // those of layers on grids separately
   const std::vector<Case> cases = cases_of(flags);
@@ -216,16 +208,13 @@ int run_tp_linear(const TpLinearFlags& flags, const program::Print& print) {
     }
     const std::vector<PartResult> forms = run_case(flags, one, references[key]);
     for (std::size_t f = 0; f < forms.size(); ++f) {
-      print(row_text(flags, one, one.tiles[f], forms[f]));
       const bool is_last = &one == &cases.back() && f + 1 == forms.size();
-      if (forms[f].energy || is_last) print(forms[f].energy_text);
-      if (writer.is_open()) writer.write(layer_record(run, flags, one, one.tiles[f], forms[f]));
+      table.add({one, one.tiles[f], forms[f]}, layer_record(run, flags, one, one.tiles[f], forms[f]),
+                energy_text(forms[f], is_last));
     }
     add_to(totals, forms);
   }
-  print(ending_text(totals));
-  writer.commit();
-  return totals.wrong_rows > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
+  return table.end(ending_text(totals, table.rows(), table.wrong()));
 }
 
 int run(int argc, char** argv) {

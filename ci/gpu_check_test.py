@@ -32,8 +32,9 @@ class Bundle:
         self.steps.write_text(STEPS)
         self.environment = {"STEPS_FILE": str(self.steps), "CUDA_FOLDERS": str(self.empty),
                             "PYTHON": "/usr/bin/python3"}
-        (self.folder / "bin").mkdir(parents=True)
-        (self.folder / "tests").mkdir()
+        for name in ("bin", "tests", "tools"):
+            (self.folder / name).mkdir(parents=True)
+        self.with_tools = f"{self.folder}/tools:{os.environ['PATH']}"
         (self.folder / "needs.txt").write_text("bin/needs libneeded.so.7 libother.so.1\nbin/last\n")
         self.program("tests/device", "echo fine")
         self.program("bin/hangs", "echo beginning; sleep 60 & wait")
@@ -231,15 +232,12 @@ def test_what_is_cut_off_has_left_its_evidence(bundle):
     assert held["steps.tsv"].startswith("device\t") and "fine" in held["gpu_check.log"]
 
 
-def test_a_failed_test_is_repeated_under_compute_sanitizer_with_launches_one_by_one(bundle, tmp_path):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "compute-sanitizer").write_text('#!/bin/bash\necho "========= sync $LOCKSTEP_CUDA_SYNC: $*"\n')
-    (tools / "compute-sanitizer").chmod(0o755)
+def test_a_failed_test_is_repeated_under_compute_sanitizer_with_launches_one_by_one(bundle):
+    bundle.program("tools/compute-sanitizer", 'echo "========= sync $LOCKSTEP_CUDA_SYNC: $*"')
     bundle.program("tests/family", "exit 1")
     bundle.steps.write_text("".join(f"fails-{k} | 1/5 | again | {{B}}/tests/family --gtest_filter=*/f{k}\n" for k in range(5))
                             + "other | 1/5 | - | {B}/tests/family\n")
-    done = bundle.run(PATH=f"{tools}:{os.environ['PATH']}")
+    done = bundle.run(PATH=bundle.with_tools)
     log = bundle.log()
     for k in range(3):
         assert f"========= sync 1: --tool memcheck --print-limit 5 {bundle.folder}/tests/family --gtest_filter=*/f{k}" in log
@@ -247,13 +245,10 @@ def test_a_failed_test_is_repeated_under_compute_sanitizer_with_launches_one_by_
     assert done.returncode == 1
 
 
-def test_after_a_failure_the_driver_is_asked(bundle, tmp_path):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name, text in (("dmesg", "echo nothing; echo 'NVRM: Xid (PCI:0000:01:00): 31, MMU Fault'"), ("nvidia-smi", "echo 'all GPUs'")):
-        (tools / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tools / name).chmod(0o755)
-    bundle.run("fails", PATH=f"{tools}:{os.environ['PATH']}")
+def test_after_a_failure_the_driver_is_asked(bundle):
+    bundle.program("tools/dmesg", "echo nothing; echo 'NVRM: Xid (PCI:0000:01:00): 31, MMU Fault'")
+    bundle.program("tools/nvidia-smi", "echo 'all GPUs'")
+    bundle.run("fails", PATH=bundle.with_tools)
     after = bundle.log().split("the driver after this failure")[1]
     assert "Xid (PCI:0000:01:00): 31" in after and "all GPUs" in after and "nothing" not in after
 

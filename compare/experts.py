@@ -80,8 +80,8 @@ def ours(program: str, threads: int, size: tuple[int, ...]) -> float:
         flags = {"--ep": 1, "--tokens": tokens, "--hidden": hidden, "--ffn": ffn, "--experts": experts, "--top-k": top_k,
                  "--skew": 1, "--threads": threads, "--rounds": TURNS, "--json": file}
         subprocess.run([program, *(str(word) for pair in flags.items() for word in pair)], check=True, stdout=subprocess.DEVNULL)
-        (record,) = records(file, "experts")
-    us = sum(time_of["stats"]["median"] for time_of in record["times"] if time_of["way"] == "serial")
+        (record,) = records(file, "step")
+    us = sum(time_of["stats"]["median"] for time_of in record["times"] if time_of["mode"] == "serial")
     return tokens / us * 1e6
 
 

@@ -2,8 +2,7 @@
 
 The layers are the ones of kernels_bench: 4 layers of 256 columns on 1024 rows, and GPT-2 124M on 256 rows; forward, input
 gradient and weight gradient. PREFIX holds include/ and lib/ of a oneDNN 3 that was built on OpenMP; without it the
-newest one from pip is installed under build/onednn3. Each of our implementations that this CPU can run, and oneDNN,
-alternate. A product's time is the least of all its calls in all rounds, as other programs can only add time, and add more
+newest one from pip is installed under build/onednn3. Our code and oneDNN alternate. A product's time is the least of all its calls in all rounds, as other programs can only add time, and add more
 to threads that wait for each other. The rule: own code for a dtype and an instruction set stays
 where it is at least 1.15 times as fast as oneDNN 3 in the geometric mean over the layers; otherwise the library does it.
 """
@@ -59,16 +58,15 @@ def built_peer(prefix: Path, out: Path) -> Path:
     return peer
 
 
-def instruction_sets() -> dict[str, str]:
-    """Our implementations that run on this CPU, each with its instruction set."""
+def instruction_set() -> str:
+    """The instruction set of our code on this CPU."""
     flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M).group(1).split())
-    ours = {"packed": "AVX-512" if "avx512dq" in flags else "AVX2" if "avx2" in flags else "baseline"}
-    return {"amx": "AMX", **ours} if "amx_bf16" in flags else ours
+    return "AVX-512" if "avx512dq" in flags else "AVX2" if "avx2" in flags else "baseline"
 
 
-def own_times(gemm: str, which: str, options: argparse.Namespace) -> dict[str, float]:
+def own_times(which: str, options: argparse.Namespace) -> dict[str, float]:
     records = options.out / "own.jsonl"
-    output_of(kernels.bench_command(options, f"^gemm_(fwd|dgrad|wgrad)/{which}", options.cache, records, "--gemm", gemm, seconds=0.05))
+    output_of(kernels.bench_command(options, f"^gemm_(fwd|dgrad|wgrad)/{which}", options.cache, records, "--gemm", "packed", seconds=0.05))
     return {case.name: case.min_us for case in kernels.read_records(records)}
 
 
@@ -106,19 +104,16 @@ def add(times: Times, round_: dict[str, float]) -> None:
         times.setdefault(name, []).append(us)
 
 
-def measured(peer: Path, options: argparse.Namespace) -> tuple[dict[tuple[str, str], Times], dict[str, Times]]:
-    """Our times by implementation and dtype, and oneDNN's by dtype, of rounds in which all alternate."""
-    own: dict[tuple[str, str], Times] = {(gemm, dtype): {} for gemm in instruction_sets() for dtype in options.dtypes}
+def measured(peer: Path, options: argparse.Namespace) -> tuple[dict[str, Times], dict[str, Times]]:
+    """Our times and oneDNN's, by dtype, of rounds in which both alternate."""
+    own: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
     library: dict[str, Times] = {dtype: {} for dtype in options.dtypes}
     for round_ in range(options.rounds):
         for dtype in options.dtypes:
             for group in GROUPS:
-                names: list[str] = []
-                for gemm in instruction_sets():
-                    times = own_times(gemm, f"{dtype}/{group}", options)
-                    add(own[gemm, dtype], times)
-                    names = list(times)
-                add(library[dtype], peer_times(peer, names, options))
+                times = own_times(f"{dtype}/{group}", options)
+                add(own[dtype], times)
+                add(library[dtype], peer_times(peer, list(times), options))
         print(f"round {round_ + 1} of {options.rounds}", file=sys.stderr)
     return own, library
 
@@ -136,6 +131,6 @@ def run(options: argparse.Namespace) -> None:
     prefix = (options.onednn or onednn_of_pip(ROOT / "build/onednn3")).resolve()
     own, library = measured(built_peer(prefix, options.out), options)
     print(f"oneDNN {version_of(prefix)}, {options.threads} threads, {options.cache} operands, {options.rounds} rounds")
-    for (gemm, dtype), times in own.items():
-        print(f"{gemm} ({instruction_sets()[gemm]}), {dtype}: {verdict(times, library[dtype])}")
+    for dtype, times in own.items():
+        print(f"packed ({instruction_set()}), {dtype}: {verdict(times, library[dtype])}")
         print_table(["  product", "own us", "oneDNN us", "speed-up"], table(times, library[dtype]))

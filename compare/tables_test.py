@@ -113,7 +113,7 @@ def write_run(folder: Path, label: str, ms: list[float], ours: bool, mib: int) -
     (folder / f"{label}.memory").write_text(str(mib * 2**20), encoding="utf-8")
     if ours:
         record = {"record": "training", "tokens_per_step": 1024, "steps": [{"ms": value} for value in ms],
-                  "gemm": {"implementation": "amx" if label.startswith("1") else "packed"}}
+                  "gemm": {"implementation": "onednn" if label.startswith("1") else "packed"}}
         (folder / f"{label}.jsonl").write_text('{"record": "run"}\n' + json.dumps(record) + "\n", encoding="utf-8")
     else:
         (folder / f"{label}.out").write_text(json.dumps({"ms": ms, "tokens": 1024}), encoding="utf-8")
@@ -127,7 +127,7 @@ def test_rates_are_medians_over_rounds_without_warm_up(tmp_path: Path) -> None:
     text = trainer.table(tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("a "))
     assert row.split()[:3] == ["a", "f32", "10240"]
-    assert "2.50" in row and row.split()[-4:] == ["60", "900", "amx,", "packed"]
+    assert "2.50" in row and row.split()[-4:] == ["60", "900", "onednn,", "packed"]
     assert "80 % of one rank of two" in text
 
 
@@ -136,7 +136,7 @@ def test_the_better_of_eager_and_compiled_counts(tmp_path: Path) -> None:
     write_run(tmp_path, "1-a-bf16-torch", [0, 0, 150], False, 900)
     write_run(tmp_path, "1-a-bf16-compiled", [9999, 0, 120], False, 800)
     row = next(line for line in trainer.table(tmp_path).splitlines() if line.startswith("a "))
-    assert row.split()[-4:] == ["1.20", "50", "800", "amx"]
+    assert row.split()[-4:] == ["1.20", "50", "800", "onednn"]
 
 
 def test_a_run_keeps_its_output_and_the_most_memory(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,6 @@ from torch_trainer import Gpt, optimizer_of, timed_step
 LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH = 12, 768, 12, 50304, 1024
 WARM_UP, STEPS = 5, 20
 SLEEP_CYCLES = 50_000_000  # about 30 ms
-Write = Callable[[dict], None]
 
 
 def provenance() -> dict:
@@ -132,17 +132,7 @@ def training_line(batch: int, compiled: bool) -> dict:
             "tokens_per_s": batch * LENGTH / statistics.median(timed) * 1e3}
 
 
-def write_copy(_batches: list[int], _until: float, write: Write) -> None:
-    write(copy_line())
-
-
-def write_attention(_batches: list[int], _until: float, write: Write) -> None:
-    for shape in SHAPES:
-        for line in attention_lines(shape):
-            write(line)
-
-
-def write_training(batches: list[int], until: float, write: Write, compiled: bool) -> None:
+def training_lines(batches: list[int], until: float, compiled: bool) -> Iterator[dict]:
     """Runs batch sizes in turn, skipping those that would likely end after the deadline."""
     longest = 0.0
     for batch in batches:
@@ -150,15 +140,17 @@ def write_training(batches: list[int], until: float, write: Write, compiled: boo
         if began + longest > until:
             break
         try:
-            write(training_line(batch, compiled))
+            yield training_line(batch, compiled)
         except torch.cuda.OutOfMemoryError as error:
-            write({"what": "refused", "compiled": compiled, "batch": batch, "error": str(error).splitlines()[0]})
+            yield {"what": "refused", "compiled": compiled, "batch": batch, "error": str(error).splitlines()[0]}
         torch.cuda.empty_cache()
         longest = max(longest, time.monotonic() - began)
 
 
-PARTS = {"copy": write_copy, "attention": write_attention, "eager": partial(write_training, compiled=False),
-         "compiled": partial(write_training, compiled=True)}
+# Lines of each part, by the batch sizes and the deadline
+PARTS: dict[str, Callable[[list[int], float], Iterable[dict]]] = {
+    "copy": lambda *_: [copy_line()], "attention": lambda *_: chain.from_iterable(map(attention_lines, SHAPES)),
+    "eager": partial(training_lines, compiled=False), "compiled": partial(training_lines, compiled=True)}
 
 
 def main() -> None:
@@ -181,7 +173,8 @@ def main() -> None:
 
         write(provenance())
         for part in options.parts:
-            PARTS[part](options.batches, start + options.seconds, write)
+            for line in PARTS[part](options.batches, start + options.seconds):
+                write(line)
 
 
 if __name__ == "__main__":

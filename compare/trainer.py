@@ -65,7 +65,7 @@ def rate_of(row: dict[str, list[float]]) -> float:
 
 
 def products_of(folder: Path, name: str) -> str:
-    """Implementation of the matrix products in each of our runs: "packed" or "amx, packed"."""
+    """Implementation of the matrix products in each of our runs: "packed" or "onednn, packed"."""
     trainings = [rows.records(file, "training")[0] for file in sorted(folder.glob(f"*-{name}.jsonl"))]
     return ", ".join(dict.fromkeys(training.get("gemm", {}).get("implementation", "?") for training in trainings))
 

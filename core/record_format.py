@@ -11,6 +11,7 @@ value. The schema also uses
   x-ordered    an object with arbitrary names keeps their order of insertion; otherwise they are sorted
   x-writer     "python": only ci/gate.py or reports/ writes this, so there is no C++ for it
   x-intro      text that the page shows before the fields of a kind of line
+  x-cpp        the C++ type of a value of several types
 A field that is not required, cannot be null and has no default is omitted from a line if it has no value.
 """
 import argparse
@@ -82,6 +83,8 @@ def is_left_out(struct: Schema, name: str, schema: Schema) -> bool:
 def cpp_type(form: Format, schema: Schema) -> str:
     schema = form.resolved(schema)
     kind, *null = types_of(schema)
+    if "x-cpp" in schema:
+        return schema["x-cpp"]
     if "properties" in schema or "prefixItems" in schema:
         name = schema["title"]
     elif kind == "array":
@@ -138,9 +141,9 @@ def cpp_files(form: Format) -> dict[str, str]:
     kinds = [form.schema["$defs"][kind] for kind in form.kinds]
     lines_of = [kind["title"] for kind in kinds if kind.get("x-writer") != "python"]
     header = [note + "#pragma once\n", "#include <cstdint>\n#include <map>\n#include <optional>\n#include <string>\n"
-              "#include <utility>\n#include <vector>\n", "namespace lockstep::core {\n",
+              "#include <utility>\n#include <variant>\n#include <vector>\n", "namespace lockstep::core {\n",
               "template <class T>\nusing Named = std::vector<std::pair<std::string, T>>;  // in the order in which they are drawn\n"
-              "using NamedNumbers = Named<double>;\n",
+              "using NamedNumbers = Named<double>;\nusing Choice = std::variant<bool, std::int64_t, double, std::string>;\n",
               *(cpp_struct(form, struct) + "\n" for struct in structs), "// One line of JSON without its newline.",
               *(f"std::string to_json(const {title}& record);" for title in lines_of), "\n}  // namespace lockstep::core\n"]
     source = [note + '#include "core/record_types.h"\n', '#include "core/provenance.h"\n#include "core/record_json.h"\n',
@@ -166,7 +169,9 @@ def page_type(form: Format, schema: Schema) -> str:
         return json.dumps(schema["const"])
     if "enum" in schema:
         return " | ".join("null" if value is None else json.dumps(value) for value in sorted(schema["enum"], key=bool))
-    kind, *null = types_of(schema)
+    kind, *others = types_of(schema)
+    if "x-cpp" in schema:
+        return " | ".join(_SHORT.get(one, one) for one in (kind, *others))
     if is_stats(schema):
         return "[stats](#stats-statistics-of-samples-in-their-unit)"
     if "properties" in schema:
@@ -180,7 +185,7 @@ def page_type(form: Format, schema: Schema) -> str:
         text = f"{{{names}: {page_type(form, schema['additionalProperties'])}}}"
     else:
         text = _SHORT.get(kind, kind)
-    return f"null | {text}" if null else text
+    return f"null | {text}" if others else text
 
 
 def page_member(form: Format, name: str, schema: Schema) -> str:
@@ -201,6 +206,17 @@ def page_rows(form: Format, schema: Schema, prefix: str = "") -> Iterator[str]:
             yield from page_rows(form, inner, f"{prefix}{name}{'[]' if 'items' in member else ''}.")
 
 
+def page_names(schema: Schema) -> Iterator[str]:
+    """Yields the names that objects have under a condition on another field, with their meaning."""
+    for case in schema.get("allOf", []):
+        (field, of), = case["if"]["properties"].items()
+        yield wrapped(f"Where {field} is \"{of['const']}\": {case['then']['description']}.") + "\n"
+        for name, names in case["then"]["properties"].items():
+            for own, member in names.get("properties", {}).items():
+                yield wrapped(f"- {name}: **{own}**: {member['description']}", indent="  ")
+        yield ""
+
+
 def page(form: Format) -> str:
     parts = ["# Record format\n", "<!-- Made by core/record_format.py from record.schema.json: edit that. -->\n",
              wrapped(form.schema["description"]) + "\n"]
@@ -208,7 +224,7 @@ def page(form: Format) -> str:
         schema = form.schema["$defs"][kind]
         parts.append(f"## {kind}: {schema['description']}")
         parts += [wrapped(schema["x-intro"]) + "\n"] if "x-intro" in schema else []
-        parts += [*page_rows(form, schema), ""]
+        parts += [*page_rows(form, schema), "", *page_names(schema)]
     parts.append(wrapped(form.schema["$comment"]))
     return "\n".join(parts) + "\n"
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/error.h"
@@ -25,6 +26,13 @@ struct nlohmann::adl_serializer<std::optional<T>> {
     } else {
       json = nullptr;
     }
+  }
+};
+
+template <class... T>
+struct nlohmann::adl_serializer<std::variant<T...>> {
+  static void to_json(ordered_json& json, const std::variant<T...>& value) {
+    std::visit([&](const auto& held) { json = held; }, value);
   }
 };
 

@@ -21,13 +21,7 @@ void choose_experts(CudaContext& /*cuda*/, const std::string& /*name*/) {
 }
 
 // Nobody has chosen it.
-bool takes_wgmma(const GroupedGemmForward& /*args*/, CudaContext& /*cuda*/) {
-  return false;
-}
-bool takes_wgmma(const GroupedGemmInputGradient& /*args*/, CudaContext& /*cuda*/) {
-  return false;
-}
-bool takes_wgmma(const GroupedGemmWeightGradient& /*args*/, CudaContext& /*cuda*/) {
+bool takes_wgmma(const GroupedShape& /*shape*/, core::DType /*dtype*/, bool /*aligned*/, CudaContext& /*cuda*/) {
   return false;
 }
 

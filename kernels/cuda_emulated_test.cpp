@@ -10,7 +10,6 @@
 
 #include "core/device.h"
 #include "kernels/attention_decode/attention_decode_reference.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/base/cuda_instructions.cuh"
@@ -24,6 +23,8 @@
 #include "kernels/registry.h"
 #include "kernels/softmax/softmax.h"
 #include "testing/emulated_cuda/emulated_grid.h"
+#include "testing/kernels/kernel_checks.h"
+#include "testing/kernels/router_choices.h"
 
 namespace lockstep::kernels {
 

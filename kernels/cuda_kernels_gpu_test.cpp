@@ -13,13 +13,14 @@
 
 #include "core/device.h"
 #include "kernels/attention/attention.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_timing.h"
 #include "kernels/moe/grouped_gemm.h"
 #include "kernels/registry.h"
 #include "testing/core/fixtures.h"
+#include "testing/kernels/attention_shapes.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -180,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, AttentionWgmma, k16Bits, name_of_dtype);
 INSTANTIATE_TEST_SUITE_P(DTypes, ExpertsWgmma, k16Bits, name_of_dtype);
 
 TEST_P(AttentionWgmma, ForwardIsTheReferences) {
-  for (const AttentionShape& shape : attention_wgmma_test_shapes()) expect_right<AttentionForward>(shape);
+  for (const AttentionShape& shape : kAttentionWgmmaShapes) expect_right<AttentionForward>(shape);
 }
 
 // More blocks than run at a time.
@@ -190,7 +191,7 @@ TEST_P(AttentionWgmma, ForwardOfManyBlocksIsTheReferences) {
 }
 
 TEST_P(AttentionWgmma, BackwardIsTheReferences) {
-  for (const AttentionShape& shape : attention_wgmma_test_shapes()) expect_right<AttentionBackward>(shape);
+  for (const AttentionShape& shape : kAttentionWgmmaShapes) expect_right<AttentionBackward>(shape);
 }
 
 // Blocks wait for each other to add to dq.

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -66,16 +65,10 @@ inline constexpr std::array kKernelFamilies{
 // Test cases of kernels made from arguments whose views have dtypes and lengths: for a family's own tests, and for
 // benchmarks of kernels with the shapes of a training step. A family's NAME_cases.cpp defines its functions.
 
-struct AttentionShape;
 struct AttentionForward;
 struct AttentionBackward;
 KernelCase case_of(const AttentionForward& args);
 KernelCase case_of(const AttentionBackward& args);
-// Shapes for attention's own tests. The registry lists cases that are causal and not, strided and packed, with as many
-// queries as keys and fewer.
-std::span<const AttentionShape> attention_test_shapes();
-// Shapes that wgmma takes: tails of tiles, several tiles, strides, groups.
-std::span<const AttentionShape> attention_wgmma_test_shapes();
 
 struct AttentionMerge;
 KernelCase case_of(const AttentionMerge& args);

@@ -15,6 +15,7 @@ from reports.records import Records, Run, line_from, plural, run_from
 from reports.units import counted
 
 VERSION = 1
+FORMER_KINDS = ("scaling", "sharding", "layer", "context", "experts")
 
 
 def is_partial(name: str) -> bool:
@@ -86,6 +87,9 @@ class _Reader:
 
     def _take(self, data: dict[str, Any], place: str, partial: bool) -> None:
         kind = data.get("record")
+        if kind in FORMER_KINDS:
+            raise _BadLine(f"field 'record' is {shown(kind)}, a kind of earlier versions; what it had is in records of kind \"step\": "
+                           "run its program again")
         if kind not in KINDS:
             raise _BadLine(f"field 'record' is {shown(kind)}, must be one of {', '.join(KINDS)}")
         if kind == "run" and data.get("version") != VERSION:

@@ -16,8 +16,6 @@ Times = class_of("StageTimesRecord")
 Memory = class_of("MemoryRecord")
 Overlap = class_of("OverlapRecord")
 Reductions = class_of("ReductionsRecord")
-StepTime = class_of("StepTimeRecord")
-Sharding = class_of("ShardingRecord")
 Compared = class_of("GateRecord")
 GateChange = class_of("GateChangeRecord")
 GateSeries = class_of("HistoryRecord")
@@ -134,66 +132,64 @@ class Training:
         return sum(step.ms for step in steps) / len(steps)
 
 
-@fields_of("ScalingRecord")
-class Scaling:
-    """One layout's step."""
+@fields_of("StepTimeRecord")
+class StepTime:
+    """One direction of a step's part, or a whole step, in one mode."""
 
-    def step(self, kind: str) -> Optional[StepTime]:
-        return next((one for one in self.steps if one.kind == kind), None)
+    @property
+    def step_ms(self) -> float:
+        return self.stats.median / 1e3
+
+    @property
+    def parts_ms(self) -> dict[str, float]:
+        return {name: us / 1e3 for name, us in self.parts_us.items()}
 
 
-class _BothWays:
-    """Times of a forward and a backward pass, each in several ways."""
+@fields_of("StepRecord")
+class Step:
+    """A training step, or a part of one: `choices`, `sizes`, `counts`, `figures` and `series` by name are its attributes, too
+    (`one.tiles`); those of "held_bytes.weights", "held_bytes.gradients", ... are a map (`one.held_bytes`)."""
 
-    def time(self, direction: str, way: str) -> Any:
-        return next(time for time in self.times if (time.direction, time.way) == (direction, way))
+    def __getattr__(self, name: str) -> Any:
+        named = {key: value for group in (self.choices, self.sizes, self.counts, self.figures, self.series) for key, value in (group or {}).items()}
+        if name in named:
+            return _whole(named[name])
+        parts = {key.removeprefix(f"{name}."): _whole(value) for key, value in named.items() if key.startswith(f"{name}.")}
+        if not parts:
+            raise AttributeError(f"a step of part '{self.part}' has no '{name}'")
+        return parts
 
-    def median_us(self, way: str) -> float:
+    def time(self, direction: str, mode: str) -> Any:
+        return next((time for time in self.times if (time.direction, time.mode) == (direction, mode)), None)
+
+    def step(self, mode: str) -> Optional[StepTime]:
+        """The whole step in this mode."""
+        return self.time("step", mode)
+
+    @property
+    def stats(self) -> Any:
+        """Statistics of the measured step, in us."""
+        return self.step("measured") and self.step("measured").stats
+
+    def median_us(self, mode: str) -> float:
         """Median of forward plus median of backward, in us."""
-        return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
+        return sum(self.time(direction, mode).stats.median for direction in DIRECTIONS)
 
-    def parts_us(self, way: str) -> dict[str, float]:
+    def parts_us(self, mode: str) -> dict[str, float]:
         """Time of each part in us, forward plus backward."""
-        times = [self.time(direction, way) for direction in DIRECTIONS]
+        times = [self.time(direction, mode) for direction in DIRECTIONS]
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
-
-@fields_of("LayerRecord")
-class Layer(_BothWays):
-    """Times of one layer in one number of tiles."""
-
-    def spread(self, way: str) -> float:
+    def spread(self, mode: str) -> float:
         """Half of the range p5 to p95, relative to the median, of both directions together: 0.1 for 10 %."""
-        stats = [self.time(direction, way).stats for direction in DIRECTIONS]
+        stats = [self.time(direction, mode).stats for direction in DIRECTIONS]
         whole = sum(one.median for one in stats)
         return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
 
 
-@fields_of("ContextRecord")
-class Context(_BothWays):
-    """One method to share a sequence of one length."""
-
-    @property
-    def length(self) -> int:
-        return int(self.sizes["length"])
-
-    @property
-    def mean_pairs(self) -> float:
-        return sum(self.pairs) / len(self.pairs)
-
-    @property
-    def load(self) -> float:
-        """Computation of the busiest rank over the mean, counted."""
-        return max(self.pairs) / self.mean_pairs
-
-    @property
-    def mean_kernels_us(self) -> float:
-        return sum(self.kernels_us) / len(self.kernels_us)
-
-
-@fields_of("ExpertsRecord")
-class ExpertsLine(_BothWays):
-    """One mixture of experts on its ranks."""
+def _whole(value: Any) -> Any:
+    """Without a fraction, an integer: numbers of all kinds are written alike."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @fields_of("StudyRecord")
@@ -214,10 +210,6 @@ def run_from(data: dict[str, Any], partial: bool = False, file: str = "") -> Run
 
 def line_from(data: dict[str, Any], run: Run) -> Any:
     """Any line but a run, checked."""
-    if data["record"] == "sharding":
-        # Records from before hybrid sharding have no shard_ranks; later ones wrote 1 for groups that did not exist.
-        kept = {name: value for name, value in data.items() if name not in ("secondary_ranks", "near_ranks") or value > 1}
-        data = {"shard_ranks": data["ranks"], **kept}
     if data["record"] == "training" and data["ranks"] == 1:
         data = {**data, "parts_ms": _possible(data["parts_ms"])}
     return made(data, kind_schema(data["record"]), run=run)
@@ -232,7 +224,7 @@ def _possible(parts_ms: dict[str, float]) -> dict[str, float]:
 
 def plural(kind: str) -> str:
     """The name of a kind's lines in Records."""
-    return {"experts": "experts", "history": "histories", "study": "studies"}.get(kind, f"{kind}s")
+    return {"history": "histories", "study": "studies"}.get(kind, f"{kind}s")
 
 
 class _Records:
@@ -247,6 +239,13 @@ class _Records:
         """Lines of these kinds ("rows", "kernels", ...) and their runs. Runs without any lines are reported once, with the first kind of
         line present."""
         return self.select(**{kind: getattr(self, kind) for kind in kinds})
+
+    def parts(self, part: str) -> "Records":
+        """Steps of this part and their runs."""
+        return self.select(steps=self.steps_of(part))
+
+    def steps_of(self, part: str) -> tuple[Step, ...]:
+        return tuple(one for one in self.steps if one.part == part)
 
     def of_runs(self, wanted: Callable[[Run], bool]) -> "Records":
         """The selected runs, and their lines."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,20 @@ def records_of(path: Path) -> list[dict]:
     for line in lines:
         assert problem_in(line, line["record"]) is None
         assert set(line) <= set(kind_schema(line["record"])["properties"])
+        if line["record"] == "step":
+            assert not {name for name in names_of_step(line) if not any(fnmatchcase(name, known) for known in documented_names(line["part"]))}
     return lines
+
+
+def names_of_step(line: dict) -> set[str]:
+    return {f"{group} {name}" for group in ("choices", "sizes", "counts", "figures", "series") for name in line[group]}
+
+
+def documented_names(part: str) -> set[str]:
+    """Names of the part's numbers and texts, with * where the page says KIND or NAME."""
+    groups = next(case["then"]["properties"] for case in kind_schema("step")["allOf"] if case["if"]["properties"]["part"]["const"] == part)
+    return {f"{group} {name}".replace("KIND", "*").replace("NAME", "*") for group, names in groups.items()
+            for listed in names.get("properties", {}) for name in listed.split(", ")}
 
 
 class Programs:

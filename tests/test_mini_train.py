@@ -205,8 +205,8 @@ def test_batch_counts_the_sequences_of_an_optimizer_step(programs: Programs) -> 
     (["--attention", "flash"], "--attention flash: not known; allowed: mma wgmma"),
     (["--attention", "wgmma", "--device", "cuda", "--dtype", "bf16"], "columns of bf16; allowed: 64 or 128 "
      "columns with --dtype bf16 or f16, or --attention mma"),
-    (["--gemm", "cublas"], "--gemm cublas: not known; allowed: probe per-shape amx packed onednn"),
-    (["--gemm", "amx", "--dtype", "f16"], "--gemm amx is not available on this machine for f16; allowed: probe, per-shape, packed"),
+    (["--gemm", "cublas"], "--gemm cublas: not known; allowed: probe per-shape packed onednn"),
+    (["--gemm", "onednn", "--dtype", "f16"], "--gemm onednn is not available on this machine for f16; allowed: probe, per-shape, packed"),
     (["--frobnicate"], "unknown argument '--frobnicate'"),
 ])
 def test_refusals_are_one_line(programs: Programs, words: list[str], text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import Programs
 
+from reports.analysis.training.layers import load_of
 from reports.load import load
 
 
@@ -35,8 +36,8 @@ def transfers(layer: str, sequence_parallel: bool) -> int:
 
 @pytest.mark.parametrize(("dtype", "size"), [("f32", 4), ("bf16", 2)])
 def test_every_layer_is_right_and_sends_by_formula(programs: Programs, dtype: str, size: int) -> None:
-    rows = rows_run(programs, "--tp", "2,4", "--dtype", dtype, "--tiles", "1,2", "--vocabulary", "61")
-    assert len(rows) == 2 * (5 * 2 * 2 + 1)  # ranks x (layers x sequence parallel x tiles + cross-entropy)
+    rows = rows_run(programs, "--tp", "2,4", "--dtype", dtype, "--tiles", "1,2,4", "--vocabulary", "61")
+    assert len(rows) == 2 * (5 * 2 * 3 + 1)  # ranks x (layers x sequence parallel x tiles + cross-entropy)
     for row in rows:
         t = int(row[TP])
         assert row[WRONG] == "0", row
@@ -74,9 +75,9 @@ def test_emulated_links_are_said_to_be(programs: Programs) -> None:
 def test_records_are_the_rows(programs: Programs, tmp_path: Path) -> None:
     file = tmp_path / "layers.jsonl"
     rows = rows_run(programs, "--tiles", "1,2", "--vocabulary", "61", "--json", str(file))
-    records = load([str(file)])
-    assert len(records.layers) == len(rows) == 21
-    for row, one in zip(rows, records.layers):
+    layers = load([str(file)]).steps_of("layer")
+    assert len(layers) == len(rows) == 21
+    for row, one in zip(rows, layers):
         assert [one.layer, str(one.ranks), str(int(one.sequence_parallel)), str(one.tiles)] == row[:4]
         assert f"{one.sent_bytes:.0f}" == row[SENT] and f"{one.formula_bytes:.0f}" == row[FORMULA]
         assert one.status == "ok" and one.checked_passes == 4 and one.sizes["vocabulary"] == 61
@@ -87,7 +88,7 @@ def test_records_are_the_rows(programs: Programs, tmp_path: Path) -> None:
                 time = one.time(direction, way)
                 assert sum(time.parts_us.values()) == pytest.approx(time.samples_us[0])
     assert all(one.time("forward", "kernels").parts_us["products"] == 0
-               for one in records.layers if one.layer in ("embedding", "cross-entropy"))
+               for one in layers if one.layer in ("embedding", "cross-entropy"))
 
 
 def grid_records(programs: Programs, tmp_path: Path, hidden: int, rows: int, *words: str) -> list:
@@ -95,14 +96,14 @@ def grid_records(programs: Programs, tmp_path: Path, hidden: int, rows: int, *wo
     done = programs.run("tp_linear_bench", "--rounds", "1", "--warmup", "1", "--hidden", str(hidden), "--batch", "1", "--length",
                         str(rows), "--block", "mlp", "--sequence-parallel", "0", "--tiles", "1", "--json", str(file), *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    return load([str(file)]).layers
+    return load([str(file)]).steps
 
 
 def test_grids_send_what_their_papers_say(programs: Programs, tmp_path: Path) -> None:
     """2-D crosses 1-D, forward, at M = 8 h on 4 ranks; 3-D on 8 ranks sends less than 1-D there."""
     hidden = 16
     one, one_of_8, two, three = grid_records(programs, tmp_path, hidden, 8 * hidden, "--tp", "4,8", "--grid", "2x2,2x2x2")
-    assert [layer.grid for layer in (one, one_of_8, two, three)] == [None, None, "2x2", "2x2x2"]
+    assert [layer.grid for layer in (one, one_of_8, two, three)] == ["none", "none", "2x2", "2x2x2"]
     rows = 8 * hidden
     assert two.forward_sent_bytes == one.forward_sent_bytes == 4 * 1.5 * rows * hidden
     assert two.sent_bytes == 3 * two.forward_sent_bytes
@@ -152,7 +153,7 @@ def test_a_suite_takes_it(programs: Programs, tmp_path: Path) -> None:
     suite.write_text("layers 1 tp_linear_bench " + " ".join(SMALL) + " --block row,embedding --tiles 2\n", encoding="utf-8")
     done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "1")
     assert done.returncode == 0, done.stderr
-    assert len(load([str(tmp_path / "records" / "layers.jsonl")]).layers) == 8
+    assert len(load([str(tmp_path / "records" / "layers.jsonl")]).steps) == 8
 
 
 # ---- seqpar_bench
@@ -179,13 +180,13 @@ def test_every_way_gives_one_ranks_results(programs: Programs, dtype: str, causa
 
 def test_ulysses_sends_a_share_of_what_a_ring_sends(programs: Programs, tmp_path: Path) -> None:
     seqpar_run(programs, "--cp", "4", "--json", str(tmp_path / "c.jsonl"))
-    one = {line.way: line for line in load([str(tmp_path / "c.jsonl")]).contexts}
+    one = {line.way: line for line in load([str(tmp_path / "c.jsonl")]).steps}
     whole = 96 * 32 * 4  # N h elements of f32
     assert one["ring"].sent_bytes["forward"] == 2 * whole * 3 / 4
     assert one["ring"].sent_bytes["backward"] == 4 * whole * 3 / 4
     assert one["ulysses"].sent_bytes["forward"] == 4 * whole / 4 * 3 / 4
-    assert one["ring"].load == 1.75 and one["zigzag"].load == 1
-    assert all(line.sent_bytes == line.listed_bytes and line.difference <= 1e-5 for line in one.values())
+    assert load_of(one["ring"]) == 1.75 and load_of(one["zigzag"]) == 1
+    assert all(line.sent_bytes == line.formula_bytes and line.difference <= 1e-5 for line in one.values())
 
 
 def test_emulated_links_are_said_to_be_and_simulated(programs: Programs, tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_emulated_links_are_said_to_be_and_simulated(programs: Programs, tmp_pat
     assert "EMULATED" in done.stdout
     forward_comm = 4
     assert all(float(row[forward_comm]) >= 0.2 for row in rows_of(done.stdout))
-    ring, ulysses = load([file]).contexts
+    ring, ulysses = load([file]).steps
     assert 0 <= ring.simulated_exposed_us["forward"] <= ring.simulated_exposed_us["backward"]
     assert min(ulysses.simulated_exposed_us.values()) >= 600, "three all-to-alls, and nothing to hide them behind"
 

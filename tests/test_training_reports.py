@@ -66,28 +66,28 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
     words = ("--batch", "4", "--mode", "both", "--steps", "2", "--layouts", layouts)
     run, *lines = written(programs, path, "scaling", *SMALL, *words)
     assert run["ranks"] == 4 and run["basis"] == "measured"
-    assert [line["mode"] for line in lines] == ["weak"] * 5 + ["strong"] * 5
+    assert [line["choices"]["mode"] for line in lines] == ["weak"] * 5 + ["strong"] * 5
     beside = set()
     for line in lines:
-        times = {step["kind"]: step for step in line["steps"]}
+        times = {step["mode"]: step for step in line["times"]}
         assert list(times) == ["isolated", "contended", "measured"]
         tasks = [[task[:5] for task in rank] for rank in times["measured"]["timeline"]["ranks"]]
         for kind in ("isolated", "contended"):
             assert [[task[:5] for task in rank] for rank in times[kind]["timeline"]["ranks"]] == tasks
-            assert times[kind]["step_ms"] == pytest.approx(end_of(times[kind]["timeline"]))
-            assert sum(times[kind]["parts_ms"].values()) == pytest.approx(times[kind]["step_ms"])
+            step_us = times[kind]["samples_us"][0]
+            assert step_us == pytest.approx(1e3 * end_of(times[kind]["timeline"]))
+            assert sum(times[kind]["parts_us"].values()) == pytest.approx(step_us)
         measured = times["measured"]
-        assert measured["stats"]["median"] == pytest.approx(measured["step_ms"])
         within = [measured["stats"]["min"] * (1 - 1e-9), measured["stats"]["max"] * (1 + 1e-9)]
-        assert within[0] <= sum(measured["parts_ms"].values()) <= within[1]
-        assert line["sequences_per_step"] == 4 * (line["ranks"] if line["mode"] == "weak" else 1)
+        assert within[0] <= sum(measured["parts_us"].values()) <= within[1]
+        assert line["sizes"]["sequences_per_step"] == 4 * (line["ranks"] if line["choices"]["mode"] == "weak" else 1)
         # A single rank has no other rank to slow it down.
         if line["ranks"] == 1:
-            assert line["slowdowns"] == [] and times["isolated"]["step_ms"] == times["contended"]["step_ms"]
-        beside |= {slow["beside"] for slow in line["slowdowns"]}
+            assert "slowdowns" not in line and times["isolated"]["samples_us"] == times["contended"]["samples_us"]
+        beside |= {slow["beside"] for slow in line.get("slowdowns", [])}
     # On a busy machine the ranks of one line may have run one after the other; not those of all lines.
     assert "kernels of other ranks" in beside
-    assert load([str(path)]).scalings[1].layout.text == "dp=2,zero=3"
+    assert load([str(path)]).steps[1].layout.text == "dp=2,zero=3"
 
 
 def test_what_was_simulated_is_in_a_run_of_its_own(programs, tmp_path) -> None:
@@ -96,32 +96,33 @@ def test_what_was_simulated_is_in_a_run_of_its_own(programs, tmp_path) -> None:
     lines = written(programs, path, "scaling", *SMALL, *words)
     assert [line["basis"] for line in lines] == ["measured", "measured", "simulated", "simulated"]
     beyond = lines[-1]
-    assert beyond["ranks"] == 8 and beyond["steps"][0]["kind"] == "isolated"
-    assert beyond["tokens_per_s"] == pytest.approx(beyond["tokens_per_step"] / beyond["steps"][-1]["step_ms"] * 1e3)
-    assert load([str(path)]).scalings[1].basis == "simulated"
+    assert beyond["ranks"] == 8 and beyond["times"][0]["mode"] == "isolated"
+    assert beyond["figures"]["tokens_per_s"] == pytest.approx(beyond["sizes"]["tokens_per_step"] / beyond["times"][-1]["samples_us"][0] * 1e6)
+    assert load([str(path)]).steps[1].basis == "simulated"
 
 
 def test_a_curve_is_measured_in_rounds_and_simulated_beyond(programs, tmp_path) -> None:
     path = tmp_path / "c.jsonl"
     words = ("--ranks", "1,2", "--mode", "both", "--batch", "2", "--rounds", "6", "--steps", "1", "--simulate-to", "64")
-    lines = [line for line in written(programs, path, "scaling", *SMALL, *words) if line["record"] == "scaling"]
+    lines = [line for line in written(programs, path, "scaling", *SMALL, *words) if line["record"] == "step"]
     measured = [line for line in lines if line["basis"] == "measured"]
     one, two, *beyond = lines[len(measured):]
-    assert [(line["mode"], line["ranks"]) for line in measured] == [("weak", 1), ("weak", 2), ("strong", 1), ("strong", 2)]
+    assert [(line["choices"]["mode"], line["ranks"]) for line in measured] == [("weak", 1), ("weak", 2), ("strong", 1), ("strong", 2)]
     for line in measured:
-        assert [step["kind"] for step in line["steps"]] == ["measured"] and len(line["rounds_ms"]) == 6
-        assert line["steps"][0]["samples_ms"] == line["rounds_ms"]
+        (step,), rounds_ms = line["times"], line["series"]["rounds_ms"]
+        assert step["mode"] == "measured" and len(rounds_ms) == 6
+        assert step["samples_us"] == pytest.approx([1e3 * ms for ms in rounds_ms])
         if line["ranks"] > 1:
-            assert sum(loss["share"] for loss in line["losses"]) + line["efficiency"] == pytest.approx(1)
-            interval = line["efficiency_interval"]
-            assert interval["low"] <= line["efficiency"] <= interval["high"]
-            assert ("undecided" in line) == (line["verdict"] == "undecided")
-            assert line["mode"] == "strong" or line["verdict"] != "superlinear"
-    assert measured[0]["rounds_ms"] == measured[2]["rounds_ms"], "one rank's step is the same in both modes"
-    assert {line["basis"] for line in (one, two, *beyond)} == {"simulated"} and one["efficiency"] == pytest.approx(1)
-    weak = [line["ranks"] for line in (one, two, *beyond) if line["mode"] == "weak"]
+            efficiency = line["efficiency"]
+            assert sum(loss["share"] for loss in efficiency["losses"]) + efficiency["value"] == pytest.approx(1)
+            assert efficiency["interval"]["low"] <= efficiency["value"] <= efficiency["interval"]["high"]
+            assert ("undecided" in efficiency) == (efficiency["verdict"] == "undecided")
+            assert line["choices"]["mode"] == "strong" or efficiency["verdict"] != "superlinear"
+    assert measured[0]["series"] == measured[2]["series"], "one rank's step is the same in both modes"
+    assert {line["basis"] for line in (one, two, *beyond)} == {"simulated"} and one["efficiency"]["value"] == pytest.approx(1)
+    weak = [line["ranks"] for line in (one, two, *beyond) if line["choices"]["mode"] == "weak"]
     assert weak == [1, 2, 4, 8, 16, 32, 64]
-    assert [line["ranks"] for line in beyond if line["mode"] == "strong"] == [1, 2], "two sequences"
+    assert [line["ranks"] for line in beyond if line["choices"]["mode"] == "strong"] == [1, 2], "two sequences"
     result, = report_of(load([str(path)])).results("scaling")
     assert [(curve.name, len(curve.measured), len(curve.simulated)) for curve in result.curves] == [
         ("data parallel, weak", 1, 6), ("data parallel, strong", 1, 1)], "of more than one rank"
@@ -131,8 +132,8 @@ def test_a_curve_on_a_described_machine(programs, tmp_path) -> None:
     path = tmp_path / "m.jsonl"
     words = ("--ranks", "1,2", "--batch", "2", "--rounds", "1", "--machine", "dgx-h100", "--simulate-to", "16")
     *_, last = written(programs, path, "scaling", *SMALL, *words)
-    assert last["machine"] == "dgx-h100" and last["ranks"] == 16 and [step["kind"] for step in last["steps"]] == ["predicted"]
-    assert 0 < last["efficiency"] <= 1
+    assert last["choices"]["machine"] == "dgx-h100" and last["ranks"] == 16 and [step["mode"] for step in last["times"]] == ["predicted"]
+    assert 0 < last["efficiency"]["value"] <= 1
 
 
 def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
@@ -191,7 +192,7 @@ def test_a_curve_goes_on_over_as_many_calibrated_hosts_as_it_needs(programs, cal
     words = ("--model", TINY, "--ranks", "1,2", "--batch", "4", "--rounds", "1", "--machine", str(calibrated), "--simulate-to", "64")
     lines = [line for line in written(programs, path, "scaling", *words) if "model" in line and line["basis"] == "simulated"]
     assert [line["ranks"] for line in lines] == [1, 2, 4, 8, 16, 32, 64] and not any(line["oversubscribed"] for line in lines)
-    computing = [sum(line["steps"][0]["parts_ms"][part] for part in ("forward", "backward")) for line in lines]
+    computing = [sum(line["times"][0]["parts_us"][part] for part in ("forward", "backward")) for line in lines]
     assert computing[-1] == pytest.approx(computing[1], rel=0.01), "no host is fuller than this one"
     done = programs.run("scaling", "--model", TINY, "--ranks", "1", "--threads", "2", "--machine", str(calibrated), "--simulate-to", "2")
     assert done.returncode == USAGE and done.stdout == "" and "was measured with 1 thread(s) per rank" in done.stderr

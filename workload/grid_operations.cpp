@@ -9,17 +9,6 @@ namespace {
 using schedules::Comm;
 using schedules::GroupKind;
 
-GroupKind group_of(GridAxis axis) {
-  switch (axis) {
-    case GridAxis::along_row:
-      return GroupKind::tensor_row;
-    case GridAxis::along_column:
-      return GroupKind::tensor_column;
-    default:
-      return GroupKind::tensor_depth;
-  }
-}
-
 std::int64_t padded_words(const Model& model, const Layout& layout) {
   const std::int64_t divisor = divisors_of(layout.grid).outputs;
   return (model.vocabulary + divisor - 1) / divisor * divisor;
@@ -74,8 +63,8 @@ class GridOperations {
       if (!is_logits) continue;
       constexpr double kStatsBytes = 3 * sizeof(float);
       Operation stats{.kind = OperationKind::exchange_stats};
-      const GridAxis axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::logits), GridMatrix::y);
-      stats.forward_exchange = {Comm::all_gather, group_of(axis),
+      const GroupKind axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::logits), GridMatrix::y);
+      stats.forward_exchange = {Comm::all_gather, axis,
                                 static_cast<double>(side_) * tokens_of(alone_, one_) * kStatsBytes};
       ops_.push_back(stats);
     }
@@ -93,9 +82,9 @@ class GridOperations {
     if (!is_norm) return;
     Operation sums{.kind = OperationKind::exchange_norm};
     const double numbers = model_.norm == Norm::layer ? 2 : 1;
-    const GridAxis axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::qkv), GridMatrix::x);
-    sums.forward_exchange = {Comm::all_reduce, group_of(axis), numbers * sizeof(float) * tokens_of(alone_, one_)};
-    sums.backward_exchange = {Comm::all_reduce, group_of(axis), 2 * sizeof(float) * tokens_of(alone_, one_)};
+    const GroupKind axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::qkv), GridMatrix::x);
+    sums.forward_exchange = {Comm::all_reduce, axis, numbers * sizeof(float) * tokens_of(alone_, one_)};
+    sums.backward_exchange = {Comm::all_reduce, axis, 2 * sizeof(float) * tokens_of(alone_, one_)};
     ops_.push_back(sums);
   }
 
@@ -131,7 +120,7 @@ class GridOperations {
     if (step.is_exchange()) {
       const bool forward = step.product == GridProduct::forward;
       op.of_weight_gradient = step.product == GridProduct::weight_gradient;
-      (forward ? op.forward_exchange : op.backward_exchange) = {step.comm, group_of(step.axis), payload(whole, step)};
+      (forward ? op.forward_exchange : op.backward_exchange) = {step.comm, step.axis, payload(whole, step)};
       const GridStep* const product = layout_.overlap_tp ? product_beside(steps, i) : nullptr;
       if (product != nullptr) {
         (forward ? op.beside : product->product == step.product ? op.beside_backward : op.beside_weight) = true;

@@ -6,23 +6,24 @@ namespace lockstep::workload {
 namespace {
 
 using schedules::Comm;
+using schedules::GroupKind;
 
 constexpr const char* kAllowed = "QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most Q; Q from 2 to 8";
 constexpr std::int32_t kMostSide = 8;
 
 // The axis along which the columns of a matrix are split in three dimensions.
-GridAxis axis_of_inputs(const GridLinear& linear) {
-  return linear.swapped ? GridAxis::along_row : GridAxis::along_depth;
+GroupKind axis_of_inputs(const GridLinear& linear) {
+  return linear.swapped ? GroupKind::tensor_row : GroupKind::tensor_depth;
 }
-GridAxis axis_of_outputs(const GridLinear& linear) {
-  return linear.swapped ? GridAxis::along_depth : GridAxis::along_row;
+GroupKind axis_of_outputs(const GridLinear& linear) {
+  return linear.swapped ? GroupKind::tensor_depth : GroupKind::tensor_row;
 }
 
 bool is_three(const Grid& grid) {
   return grid.form == GridForm::three;
 }
 
-GridStep exchange(Comm comm, GridAxis axis, GridMatrix matrix, GridProduct product, std::int32_t number = 0) {
+GridStep exchange(Comm comm, GroupKind axis, GridMatrix matrix, GridProduct product, std::int32_t number = 0) {
   return {.comm = comm, .axis = axis, .root = number, .matrix = matrix, .product = product, .number = number};
 }
 
@@ -35,10 +36,10 @@ void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct produ
   }
   const auto fetch = [&](std::int32_t t) {
     if (product != GridProduct::input_gradient) {
-      steps.push_back(exchange(Comm::broadcast, GridAxis::along_row, GridMatrix::x, product, t));
+      steps.push_back(exchange(Comm::broadcast, GroupKind::tensor_row, GridMatrix::x, product, t));
     }
     if (product != GridProduct::weight_gradient) {
-      steps.push_back(exchange(Comm::broadcast, GridAxis::along_column, GridMatrix::w, product, t));
+      steps.push_back(exchange(Comm::broadcast, GroupKind::tensor_column, GridMatrix::w, product, t));
     }
   };
   fetch(0);
@@ -46,9 +47,9 @@ void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct produ
     if (t + 1 < grid.side) fetch(t + 1);
     steps.push_back({.product = product, .number = t});
     if (product == GridProduct::input_gradient) {
-      steps.push_back(exchange(Comm::reduce, GridAxis::along_row, GridMatrix::x, product, t));
+      steps.push_back(exchange(Comm::reduce, GroupKind::tensor_row, GridMatrix::x, product, t));
     } else if (product == GridProduct::weight_gradient) {
-      steps.push_back(exchange(Comm::reduce, GridAxis::along_column, GridMatrix::w, product, t));
+      steps.push_back(exchange(Comm::reduce, GroupKind::tensor_column, GridMatrix::w, product, t));
     }
   }
 }
@@ -81,34 +82,23 @@ GridCoordinates place_of(const Grid& grid, std::int32_t rank) {
   return {.row = rank % square / grid.side, .column = rank % grid.side, .layer = rank / square};
 }
 
-std::int32_t stride_along(const Grid& grid, GridAxis axis) {
+std::int32_t stride_along(const Grid& grid, GroupKind axis) {
   switch (axis) {
-    case GridAxis::along_row:
+    case GroupKind::tensor_row:
       return 1;
-    case GridAxis::along_column:
+    case GroupKind::tensor_column:
       return grid.side;
     default:
       return grid.side * grid.side;
   }
 }
 
-std::int32_t members_along(const Grid& grid, GridAxis axis) {
-  return axis == GridAxis::along_depth ? grid.depth : grid.side;
+std::int32_t members_along(const Grid& grid, GroupKind axis) {
+  return axis == GroupKind::tensor_depth ? grid.depth : grid.side;
 }
 
-std::vector<std::vector<std::int32_t>> groups_along(const Grid& grid, GridAxis axis) {
-  std::vector<std::vector<std::int32_t>> groups;
-  for (std::int32_t first = 0; first < grid.ranks(); ++first) {
-    if (place_of(grid, first).along(axis) != 0) continue;
-    const std::int32_t stride = stride_along(grid, axis);
-    std::vector<std::int32_t>& group = groups.emplace_back();
-    for (std::int32_t m = 0; m < members_along(grid, axis); ++m) group.push_back(first + m * stride);
-  }
-  return groups;
-}
-
-GridAxis axis_of_columns(const GridLinear& linear, GridMatrix matrix) {
-  if (!is_three(linear.grid)) return GridAxis::along_row;
+GroupKind axis_of_columns(const GridLinear& linear, GridMatrix matrix) {
+  if (!is_three(linear.grid)) return GroupKind::tensor_row;
   return matrix == GridMatrix::y ? axis_of_outputs(linear) : axis_of_inputs(linear);
 }
 
@@ -164,7 +154,7 @@ std::vector<GridStep> forward_steps(const GridLinear& linear) {
     return steps;
   }
   steps.push_back(exchange(Comm::all_gather, axis_of_outputs(linear), GridMatrix::x, kProduct));
-  steps.push_back(exchange(Comm::all_gather, GridAxis::along_column, GridMatrix::w, kProduct));
+  steps.push_back(exchange(Comm::all_gather, GroupKind::tensor_column, GridMatrix::w, kProduct));
   steps.push_back({.product = kProduct});
   steps.push_back(exchange(Comm::reduce_scatter, axis_of_inputs(linear), GridMatrix::y, kProduct));
   return steps;
@@ -176,7 +166,7 @@ std::vector<GridStep> backward_steps(const GridLinear& linear) {
     add_summa(steps, linear.grid, GridProduct::input_gradient);
     add_summa(steps, linear.grid, GridProduct::weight_gradient);
     if (linear.grid.depth > 1) {
-      steps.push_back(exchange(Comm::all_reduce, GridAxis::along_depth, GridMatrix::w, GridProduct::weight_gradient));
+      steps.push_back(exchange(Comm::all_reduce, GroupKind::tensor_depth, GridMatrix::w, GridProduct::weight_gradient));
     }
     return steps;
   }
@@ -184,12 +174,12 @@ std::vector<GridStep> backward_steps(const GridLinear& linear) {
   constexpr GridProduct kInput = GridProduct::input_gradient;
   constexpr GridProduct kWeight = GridProduct::weight_gradient;
   steps.push_back(exchange(Comm::all_gather, axis_of_inputs(linear), GridMatrix::y, kInput));
-  steps.push_back(exchange(Comm::all_gather, GridAxis::along_column, GridMatrix::w, kInput));
+  steps.push_back(exchange(Comm::all_gather, GroupKind::tensor_column, GridMatrix::w, kInput));
   steps.push_back(exchange(Comm::all_gather, axis_of_outputs(linear), GridMatrix::x, kWeight));
   steps.push_back({.product = kInput});
   steps.push_back(exchange(Comm::reduce_scatter, axis_of_outputs(linear), GridMatrix::x, kInput));
   steps.push_back({.product = kWeight});
-  steps.push_back(exchange(Comm::reduce_scatter, GridAxis::along_column, GridMatrix::w, kWeight));
+  steps.push_back(exchange(Comm::reduce_scatter, GroupKind::tensor_column, GridMatrix::w, kWeight));
   return steps;
 }
 

@@ -11,6 +11,7 @@
 //             input's blocks of rows, so that layers alternate (GridLinear::swapped).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -39,25 +40,23 @@ inline std::int32_t weight_parts(const Grid& grid) {
 Grid parse_grid(std::string_view text);
 std::string text_of(const Grid& grid);
 
-// Ranks that differ in only one coordinate are a group of that axis. `along_row`: the members of a row, which differ in
-// their column.
-enum class GridAxis : std::uint8_t { along_row, along_column, along_depth };
-inline constexpr std::size_t kNumGridAxes = 3;
-
-// The coordinates of a rank in a grid.
+// The coordinates of a rank in a grid. Ranks that differ in only one of them are a group along that axis: tensor_row,
+// the members of a row, which differ in their column; tensor_column; tensor_depth.
+inline constexpr std::array kGridGroups{schedules::GroupKind::tensor_row, schedules::GroupKind::tensor_column,
+                                        schedules::GroupKind::tensor_depth};
 struct GridCoordinates {
   std::int32_t row = 0;
   std::int32_t column = 0;
   std::int32_t layer = 0;
-  std::int32_t along(GridAxis axis) const {
-    return axis == GridAxis::along_row ? column : axis == GridAxis::along_column ? row : layer;
+  // A member's index in its group.
+  std::int32_t along(schedules::GroupKind axis) const {
+    using schedules::GroupKind;
+    return axis == GroupKind::tensor_row ? column : axis == GroupKind::tensor_column ? row : layer;
   }
 };
 GridCoordinates place_of(const Grid& grid, std::int32_t rank);
-std::int32_t stride_along(const Grid& grid, GridAxis axis);  // distance between the ranks of neighbours
-std::int32_t members_along(const Grid& grid, GridAxis axis);
-// Ascending; a member's index in its group is GridCoordinates::along(axis).
-std::vector<std::vector<std::int32_t>> groups_along(const Grid& grid, GridAxis axis);
+std::int32_t stride_along(const Grid& grid, schedules::GroupKind axis);  // distance between the ranks of neighbours
+std::int32_t members_along(const Grid& grid, schedules::GroupKind axis);
 
 // The matrices of a layer; their gradients are split in the same way.
 enum class GridMatrix : std::uint8_t { x, w, y };
@@ -92,7 +91,7 @@ struct GridDivisors {
 GridDivisors divisors_of(const Grid& grid);
 
 // The axis along which the columns of x, or of y, are split.
-GridAxis axis_of_columns(const GridLinear& linear, GridMatrix matrix);
+schedules::GroupKind axis_of_columns(const GridLinear& linear, GridMatrix matrix);
 
 // ---- a rank's steps
 
@@ -103,7 +102,7 @@ struct GridStep {
   // reduce_scatter: from the sums of a product to the block of the gradient or output. all_reduce: of the block, in
   // place.
   schedules::Comm comm = schedules::Comm::none;
-  GridAxis axis = GridAxis::along_row;
+  schedules::GroupKind axis = schedules::GroupKind::tensor_row;
   std::int32_t root = 0;              // the member that has, or gets, the block
   GridMatrix matrix = GridMatrix::x;  // for a reduction: that matrix's gradient is summed; in the forward, y itself
   GridProduct product = GridProduct::forward;

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <map>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -35,18 +34,17 @@ TEST(GridText, IsReadAndWritten) {
   }
 }
 
-TEST(GridGroups, EachRankIsInOneGroupOfEachAxisAtItsPlace) {
+TEST(GridGroups, CoordinatesAlongTheAxesNumberTheRanks) {
   for (const std::string& text : kGrids) {
     const Grid grid = parse_grid(text);
-    for (const GridAxis axis : {GridAxis::along_row, GridAxis::along_column, GridAxis::along_depth}) {
-      std::set<std::int32_t> seen;
-      for (const auto& group : groups_along(grid, axis)) {
-        for (std::size_t m = 0; m < group.size(); ++m) {
-          EXPECT_TRUE(seen.insert(group[m]).second);
-          EXPECT_EQ(place_of(grid, group[m]).along(axis), static_cast<std::int32_t>(m));
-        }
+    for (std::int32_t rank = 0; rank < grid.ranks(); ++rank) {
+      std::int32_t number = 0;
+      for (const schedules::GroupKind axis : kGridGroups) {
+        const std::int32_t at = place_of(grid, rank).along(axis);
+        EXPECT_LT(at, members_along(grid, axis));
+        number += at * stride_along(grid, axis);
       }
-      EXPECT_EQ(seen.size(), static_cast<std::size_t>(grid.ranks()));
+      EXPECT_EQ(number, rank);
     }
   }
 }
@@ -186,15 +184,8 @@ std::vector<GridLinear> linears_of(const Model& model, const Grid& grid) {
           {grid, rows, model.ffn_hidden, model.hidden, true}};
 }
 
-double members_of_axis(const Grid& grid, GroupKind kind) {
-  return kind == GroupKind::tensor_row      ? members_along(grid, GridAxis::along_row)
-         : kind == GroupKind::tensor_column ? members_along(grid, GridAxis::along_column)
-                                            : members_along(grid, GridAxis::along_depth);
-}
-
 double sent(const Grid& grid, const Exchange& exchange) {
-  return schedules::wire_bytes(exchange.comm, std::llround(exchange.bytes),
-                               std::llround(members_of_axis(grid, exchange.group)));
+  return schedules::wire_bytes(exchange.comm, std::llround(exchange.bytes), members_along(grid, exchange.group));
 }
 
 // A layer sends what the papers' formulas say its four products do, and a number or two of each row for its norms.

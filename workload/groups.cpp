@@ -63,12 +63,8 @@ std::vector<schedules::Group> embedding_groups(const Model& model, const schedul
   return {{GroupKind::embedding, {std::min(first, last), std::max(first, last)}, 2}};
 }
 
-constexpr std::array kGridGroups{std::pair{GroupKind::tensor_row, GridAxis::along_row},
-                                 std::pair{GroupKind::tensor_column, GridAxis::along_column},
-                                 std::pair{GroupKind::tensor_depth, GridAxis::along_depth}};
-
 // The tensor-parallel ranks that differ from this one in one coordinate of the grid.
-RankSet ranks_of_grid(const Layout& layout, std::int64_t rank, GridAxis axis) {
+RankSet ranks_of_grid(const Layout& layout, std::int64_t rank, GroupKind axis) {
   const std::int32_t at =
       place_of(layout.grid, static_cast<std::int32_t>(digit_of(layout, rank, Axis::tp))).along(axis);
   const std::int64_t stride = stride_of(layout, Axis::tp) * stride_along(layout.grid, axis);
@@ -186,8 +182,8 @@ std::vector<schedules::Group> groups_of_places(const Model& model, const Layout&
        {std::pair{GroupKind::tensor, layout.tp}, {GroupKind::context, layout.cp}, {GroupKind::expert, layout.ep}}) {
     for (std::int32_t p = 0; members > 1 && p < layout.pp; ++p) groups.push_back({kind, {p}, members});
   }
-  for (const auto& [kind, axis] : kGridGroups) {
-    const std::int32_t members = members_along(layout.grid, axis);
+  for (const GroupKind kind : kGridGroups) {
+    const std::int32_t members = members_along(layout.grid, kind);
     for (std::int32_t p = 0; members > 1 && p < layout.pp; ++p) groups.push_back({kind, {p}, members});
   }
   if (dispatches_in_two_hops(model, layout)) {
@@ -227,11 +223,8 @@ std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& fo
       return {ranks_along(layout, rank, Axis::tp)};
     case GroupKind::tensor_row:
     case GroupKind::tensor_column:
-    case GroupKind::tensor_depth: {
-      const auto* const group = std::find_if(kGridGroups.begin(), kGridGroups.end(),
-                                             [&](const auto& one) { return one.first == folded.kind; });
-      return {ranks_of_grid(layout, rank, group->second)};
-    }
+    case GroupKind::tensor_depth:
+      return {ranks_of_grid(layout, rank, folded.kind)};
     case GroupKind::context:
       return {ranks_along(layout, rank, Axis::cp)};
     case GroupKind::expert:

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "bench/data_parallel/step_rank.h"
+#include "bench/program/columns.h"
 #include "bench/program/program.h"
+#include "bench/step/part.h"
 #include "collectives/transports/paced_link.h"
-#include "core/record.h"
 #include "core/statistics.h"
 #include "schedules/step/step.h"
 #include "trainer/step/train_step.h"
@@ -67,52 +68,34 @@ double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernel
 
 // The measurements of a row of ddp_overlap_bench.
 
-// One sample per round. Each round runs every way once, so that interference from the machine hits all ways alike. All
-// ways start from the same weights and the same tokens. Times are in ms, those of the slowest rank.
-struct DdpRounds {
-  std::vector<double> compute_ms;                       // kernels alone
-  std::vector<double> communication_ms;                 // collectives alone
-  std::vector<double> step_ms;                          // buckets are reduced during the backward
-  std::vector<double> one_by_one_ms;                    // buckets are reduced after the backward
-  std::vector<double> backward_ms;                      // kernels alone: the time during which buckets can travel
-  std::vector<double> predicted_ms;                     // step time by the recurrence of buckets
-  std::vector<schedules::StepTimeline> timelines = {};  // the overlapped steps'
-};
-
+// Each round runs every mode once, so that interference from the machine hits all alike: kernels alone, collectives
+// alone, buckets reduced during the backward (overlapped), and after it (serial). All start from the same weights and
+// the same tokens. Times are in ms, those of the slowest rank.
 struct DdpResult {
-  DdpRounds rounds;
+  step_bench::PartResult part;  // its worst is the largest error of an element as a fraction of its bound (checks.h)
+  std::vector<double> backward_ms;   // time of each round during which buckets can travel: kernels alone
+  std::vector<double> predicted_ms;  // step time of each round by the recurrence of buckets
   std::int32_t buckets = 0;
   std::int64_t gradient_bytes = 0;  // per rank
-  double sent_bytes = 0;            // per rank and step, mean over ranks: counted in the plans that ran
-  double least_bytes = 0;           // bytes that algorithms of minimal traffic would have sent
-  double formula_bytes = 0;         // workload::wire_bytes of all buckets
   bool in_planned_order =
-      true;                  // in every round, no bucket's gradients were complete before those of the bucket before it
-  std::int64_t wrong = 0;    // wrong elements, over all checks and ranks
-  double most_of_bound = 0;  // largest error of an element as a fraction of its bound (checks.h)
+      true;  // in every round, no bucket's gradients were complete before those of the bucket before it
   double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
   schedules::Step step;              // overlapped
   schedules::StepTimeline timeline;  // the round whose step time is the median
 
-  std::optional<core::EnergyRecord> energy;  // energy of the overlapped steps
-  std::string energy_text;                   // one line, also if nothing was measured
-
-  // Medians over rounds.
-  double compute_ms() const { return core::median(rounds.compute_ms); }
-  double communication_ms() const { return core::median(rounds.communication_ms); }
-  double step_ms() const { return core::median(rounds.step_ms); }
-  double one_by_one_ms() const { return core::median(rounds.one_by_one_ms); }
-  double backward_ms() const { return core::median(rounds.backward_ms); }
-  double predicted_ms() const { return core::median(rounds.predicted_ms); }
+  std::vector<double> samples_ms(step_bench::Mode mode) const;
+  double ms(step_bench::Mode mode) const { return core::median(samples_ms(mode)); }
+  double step_ms() const { return ms(step_bench::Mode::overlapped); }
+  double communication_ms() const { return ms(step_bench::Mode::exchanges); }
   std::vector<double> exposed_samples_ms() const;  // step - compute of each round
   core::Estimate exposed() const;                  // their median in ms, not below 0
-  double exposed_ms() const { return exposed().value; }
-  // True if reductions have the bytes that the formula says and the ranks sent no fewer.
-  bool sent_as_formula() const;
-  bool is_right() const { return wrong == 0 && sent_as_formula(); }
   // Hidden communication as a fraction of the most that can be hidden (docs/metrics.md): 0 for one bucket, which is
   // complete only when the backward ends.
   core::Estimate hidden() const;
+  // Per rank and step, mean over ranks.
+  double sent_bytes() const { return part.sent_bytes() / static_cast<double>(part.ranks.size()); }
+  double formula_bytes() const { return part.formula_bytes() / static_cast<double>(part.ranks.size()); }
+  std::string wrong() const;  // empty: nothing is wrong
 };
 
 // Runs one row of ddp_overlap_bench: one model, a number of replicas, one bucket size, one kind of link.
@@ -134,10 +117,13 @@ void serve_ddp(const StepFlags& flags, const trainer::TrainOptions& row);
 
 // The text that ddp_overlap_bench prints, as pure functions of the results.
 
-std::string ddp_heading_text(const StepFlags& flags, const std::vector<trainer::TrainOptions>& rows);
+struct DdpRow {
+  const trainer::TrainOptions& options;
+  const DdpResult& result;
+};
 // `rows`: all, for the widths of columns.
-std::string ddp_row_text(const std::vector<trainer::TrainOptions>& rows, const trainer::TrainOptions& row,
-                         const DdpResult& result);
+std::vector<program::Column<DdpRow>> ddp_columns(const std::vector<trainer::TrainOptions>& rows);
+std::string ddp_heading_text(const StepFlags& flags, const std::vector<trainer::TrainOptions>& rows);
 std::string ddp_ending_text(const std::vector<trainer::TrainOptions>& rows, const std::vector<DdpResult>& results);
 
 std::string link_text(const Link& link);               // "10, 2": us and GB/s

@@ -8,7 +8,10 @@
 #include <fmt/format.h>
 
 #include "bench/mini_train/flags.h"
+#include "bench/mini_train/report.h"
+#include "bench/program/columns.h"
 #include "bench/program/place.h"
+#include "bench/program/progress.h"
 #include "bench/program/run_records.h"
 #include "core/error.h"
 #include "core/provenance.h"
@@ -114,19 +117,10 @@ bool is_oversubscribed(const TrainOptions& row) {
   return program::is_oversubscribed(row.mpi, row.layout.dp, row.threads);
 }
 
-std::size_t as_width(const std::vector<TrainOptions>& rows) {
+int as_width(const std::vector<TrainOptions>& rows) {
   std::size_t width = 5;
   for (const TrainOptions& row : rows) width = std::max(width, text_of(row.layout.compression).size());
-  return width;
-}
-
-std::string columns_text(std::size_t as) {
-  constexpr const char* kFormat =
-      "#{:>4} {:>16} {:>{}} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>6}\n";
-  return fmt::format(fmt::runtime(kFormat), "dp", "link", "as", as, "cap", "buckets", "sent", "compute", "backward",
-                     "comm", "step", "exposed", "hidden", "after", "predicted", "error", "wrong") +
-         fmt::format(fmt::runtime(kFormat), "", "(us, GB/s)", "", as, "(MiB)", "", "(MB)", "(ms)", "(ms)", "(ms)",
-                     "(ms)", "(ms)", "(%)", "(ms)", "(ms)", "(%)", "");
+  return static_cast<int>(width);
 }
 
 // Returns the rows of each pair of replica count and link.
@@ -172,20 +166,20 @@ std::string best_text(const std::vector<TrainOptions>& rows, const std::vector<D
   }
   return place +
          fmt::format("{} expose the least communication: {:.2f} of {:.2f} ms, {} % hidden; the step takes {:.2f} ms\n",
-                     names, result.exposed_ms(), result.communication_ms(), program::share_text(result.hidden()),
+                     names, result.exposed().value, result.communication_ms(), program::share_text(result.hidden()),
                      result.step_ms());
 }
 
 std::string checks_text(const std::vector<DdpResult>& results) {
   const auto count = [&](const auto& holds) { return std::count_if(results.begin(), results.end(), holds); };
   double most = 0;
-  for (const DdpResult& result : results) most = std::max(most, result.most_of_bound);
+  for (const DdpResult& result : results) most = std::max(most, result.part.worst());
   return fmt::format(
       "# gradients completed in bucket order in {} of {} rows; counted bytes equal the formula in {}; the largest "
       "error of "
       "a gradient is {:.2f} of its bound\n",
       count([](const DdpResult& r) { return r.in_planned_order; }), results.size(),
-      count([](const DdpResult& r) { return r.sent_as_formula(); }), most);
+      count([](const DdpResult& r) { return r.part.sent_as_formula(); }), most);
 }
 
 }  // namespace
@@ -231,22 +225,43 @@ std::string ddp_heading_text(const StepFlags& flags, const std::vector<TrainOpti
       "rank\n"
       "#   that does all the work by more than the bound of the encoding (docs/metrics.md);\n"
       "#   times are medians over rounds, each of which runs every way once\n";
-  return text + columns_text(as_width(rows));
+  return text;
 }
 
-std::string ddp_row_text(const std::vector<TrainOptions>& rows, const TrainOptions& row, const DdpResult& result) {
-  const std::string replicas = fmt::format("{}{}", row.layout.dp, is_oversubscribed(row) ? "*" : "");
-  const std::string wrong = result.sent_as_formula() ? std::to_string(result.wrong) : "bytes";
-  const core::Estimate exposed = result.exposed();
-  return fmt::format(
-      " {:>4} {:>16} {:>{}} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9} {:>9} {:>9.2f} "
-      "{:>9.2f} {:>8.2g} {:>6}\n",
-      replicas, link_text(row.link), text_of(row.layout.compression), as_width(rows),
-      row.layout.bucket_cap_bytes > 0 ? cap_text(row.layout) : "one", result.buckets, result.sent_bytes / 1e6,
-      result.compute_ms(), result.backward_ms(), result.communication_ms(), result.step_ms(),
-      exposed.is_known(result.communication_ms()) ? fmt::format("{:.2f}", exposed.value) : "undecided",
-      program::share_text(result.hidden()), result.one_by_one_ms(), result.predicted_ms(), 100 * result.relative_error,
-      wrong);
+std::vector<program::Column<DdpRow>> ddp_columns(const std::vector<TrainOptions>& rows) {
+  using step_bench::Mode;
+  const auto median = [](const char* name, std::vector<double> DdpResult::*samples) {
+    return program::Column<DdpRow>{
+        {name, "(ms)", 9}, {}, [samples](auto& r) { return core::median(r.result.*samples); }};
+  };
+  const auto of_mode = [](const char* name, Mode mode) {
+    return program::Column<DdpRow>{{name, "(ms)", 9}, {}, [mode](auto& r) { return r.result.ms(mode); }};
+  };
+  const auto replicas = [](auto& r) {
+    return std::to_string(r.options.layout.dp) + (is_oversubscribed(r.options) ? "*" : "");
+  };
+  const auto cap = [](auto& r) { return r.options.layout.bucket_cap_bytes > 0 ? cap_text(r.options.layout) : "one"; };
+  const auto exposed = [](auto& r) {
+    const core::Estimate found = r.result.exposed();
+    return found.is_known(r.result.communication_ms()) ? program::number_text(found.value, {}) : "undecided";
+  };
+  const auto error = [](auto& r) { return fmt::format("{:.2g}", 100 * r.result.relative_error); };
+  return {{{"dp", "", 4}, replicas},
+          {{"link", "(us, GB/s)", 16}, [](auto& r) { return link_text(r.options.link); }},
+          {{"as", "", as_width(rows)}, [](auto& r) { return text_of(r.options.layout.compression); }},
+          {{"cap", "(MiB)", 7}, cap},
+          {{"buckets", "", 7}, program::kWhole, [](auto& r) { return r.result.buckets; }},
+          {{"sent", "(MB)", 9}, {2, 1e-6}, [](auto& r) { return r.result.sent_bytes(); }},
+          of_mode("compute", Mode::kernels),
+          median("backward", &DdpResult::backward_ms),
+          of_mode("comm", Mode::exchanges),
+          of_mode("step", Mode::overlapped),
+          {{"exposed", "(ms)", 9}, exposed},
+          {{"hidden", "(%)", 9}, [](auto& r) { return program::share_text(r.result.hidden()); }},
+          of_mode("after", Mode::serial),
+          median("predicted", &DdpResult::predicted_ms),
+          {{"error", "(%)", 8}, error},
+          {{"wrong", "", 6}, program::kWhole, [](auto& r) { return r.result.part.wrong(); }}};
 }
 
 std::string ddp_ending_text(const std::vector<TrainOptions>& rows, const std::vector<DdpResult>& results) {
@@ -258,70 +273,69 @@ std::string ddp_ending_text(const std::vector<TrainOptions>& rows, const std::ve
 namespace {
 
 core::ReductionsRecord reductions_of(const TrainOptions& row, const DdpResult& result) {
-  core::ReductionsRecord reductions;
-  reductions.compression = text_of(row.layout.compression);
-  reductions.backward_ms = result.backward_ms();
-  reductions.one_by_one_ms = result.one_by_one_ms();
-  reductions.exposed_ms = result.exposed_ms();
-  reductions.exposed_samples_ms = result.exposed_samples_ms();
-  reductions.communication_samples_ms = result.rounds.communication_ms;
-  reductions.sent_bytes = result.sent_bytes;
-  reductions.formula_bytes = result.formula_bytes;
-  reductions.wrong = result.wrong;
-  reductions.relative_error = result.relative_error;
-  reductions.status = result.is_right() ? "ok" : "wrong";
-  return reductions;
+  return {.compression = text_of(row.layout.compression),
+          .backward_ms = core::median(result.backward_ms),
+          .one_by_one_ms = result.ms(step_bench::Mode::serial),
+          .exposed_ms = result.exposed().value,
+          .exposed_samples_ms = result.exposed_samples_ms(),
+          .communication_samples_ms = result.samples_ms(step_bench::Mode::exchanges),
+          .sent_bytes = result.sent_bytes(),
+          .formula_bytes = result.formula_bytes(),
+          .wrong = result.part.wrong(),
+          .relative_error = result.relative_error,
+          .status = result.wrong().empty() ? "ok" : "wrong"};
 }
 
 core::OverlapRecord overlap_of(const TrainOptions& row, const DdpResult& result) {
-  core::OverlapRecord overlap;
-  overlap.layers = static_cast<std::int32_t>(row.model.layers);
-  overlap.bytes_per_layer = result.gradient_bytes / row.model.layers;
-  overlap.replicas = row.layout.dp;
-  overlap.bucket_cap_bytes = row.layout.bucket_cap_bytes;
-  overlap.algorithm = row.algorithm;
-  overlap.collectives = result.buckets;
-  overlap.compute_alone_ms = result.compute_ms();
-  overlap.communication_alone_ms = result.communication_ms();
-  overlap.efficiency = result.hidden().value;
-  overlap.reductions = reductions_of(row, result);
-  return overlap;
+  return {.layers = row.model.layers,
+          .bytes_per_layer = result.gradient_bytes / row.model.layers,
+          .replicas = row.layout.dp,
+          .bucket_cap_bytes = row.layout.bucket_cap_bytes,
+          .algorithm = row.algorithm,
+          .collectives = result.buckets,
+          .compute_alone_ms = result.ms(step_bench::Mode::kernels),
+          .communication_alone_ms = result.communication_ms(),
+          .efficiency = result.hidden().value,
+          .reductions = reductions_of(row, result)};
 }
 
-// Each row is a run of its own because a run has exactly one link: emulated if the row has one, measured otherwise.
-void write_records(core::RecordWriter& writer, const StepFlags& flags, const TrainOptions& row,
-                   const DdpResult& result) {
-  const core::RunRecord run = mini_train::run_record(flags, row, row.layout.dp);
-  core::ScheduleRecord record =
-      program::replicas_record(run, row.layout.dp, row.layout.microbatches, result.step_ms(), result.compute_ms());
+core::ScheduleRecord schedule_record(const core::RunRecord& run, const TrainOptions& row, const DdpResult& result) {
+  core::ScheduleRecord record = program::replicas_record(run, row.layout.dp, row.layout.microbatches, result.step_ms(),
+                                                         result.ms(step_bench::Mode::kernels));
   record.schedule = "ddp";
   record.source = "gradient buckets: Li et al. 2020 (arXiv:2006.15704)";
   for (const auto& rank : schedules::breakdown_of(result.step, result.timeline)) {
     record.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / 1e9);
   }
-  record.samples_ms = result.rounds.step_ms;
-  record.closed_form_ms = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
+  record.samples_ms = result.samples_ms(step_bench::Mode::overlapped);
+  record.closed_form_ms = core::ClosedFormRecord{core::median(result.predicted_ms), "makespan"};
   record.timeline = program::timeline_record(result.step, result.timeline);
   record.overlap = overlap_of(row, result);
-  record.energy = result.energy;
-  writer.write(run);
-  writer.write(record);
+  record.energy = result.part.energy;
+  return record;
 }
 
 }  // namespace
 
-int run_ddp_overlap(const DdpFlags& flags, const program::Print& print) {
+// Each row is a run of its own because a run has exactly one link: emulated if the row has one, measured otherwise.
+int run_ddp_overlap(const DdpFlags& flags, const program::Print& plain) {
   const std::vector<TrainOptions> rows = ddp_rows(flags);
-  const StepFlags& step = flags.step;
-  const RowsOutput<DdpResult> output{
-      .heading = mini_train::place_text(rows.front()) + ddp_heading_text(step, rows),
-      .serve = serve_ddp,
-      .run = [](const StepFlags& of, const TrainOptions& row) { return run_ddp(of, row); },
-      .row_text = [&](const TrainOptions& row, const DdpResult& result) { return ddp_row_text(rows, row, result); },
-      .ending = [&](const std::vector<DdpResult>& results) { return ddp_ending_text(rows, results); },
-      .write = [&](core::RecordWriter& writer, const TrainOptions& row,
-                   const DdpResult& result) { write_records(writer, step, row, result); }};
-  return run_rows(step, rows, output, print);
+  if (serves(flags.step, rows, serve_ddp)) return 0;
+  program::Progress progress("rows", rows.size());
+  const bool tells = program::tells(flags.step.options.mpi);
+  program::StepTable<DdpRow> table(ddp_columns(rows), progress.around(plain), tells ? flags.step.json_file : "");
+  table.begin(mini_train::place_text(rows.front()) + ddp_heading_text(flags.step, rows));
+  std::vector<DdpResult> results;
+  for (const TrainOptions& row : rows) {
+    const DdpResult& result = results.emplace_back(run_ddp(flags.step, row));
+    progress.one_done();
+    if (!tells) continue;
+    table.show({row, result}, result.wrong(), energy_text(result.part, &row == &rows.back()));
+    const core::RunRecord run = mini_train::run_record(flags.step, row, row.layout.dp);
+    table.write(run);
+    table.write(schedule_record(run, row, result));
+  }
+  return tells ? table.end(ddp_ending_text(rows, results)) : 0;
 }
 
 }  // namespace lockstep::parallel_bench

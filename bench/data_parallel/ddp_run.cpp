@@ -20,12 +20,21 @@
 
 namespace lockstep::parallel_bench {
 
+namespace {
+
+std::vector<double> as_ms(std::vector<double> us) {
+  for (double& sample : us) sample /= 1e3;
+  return us;
+}
+
+}  // namespace
+
+std::vector<double> DdpResult::samples_ms(step_bench::Mode mode) const {
+  return as_ms(part.times.samples(mode, step_bench::Direction::forward));
+}
+
 std::vector<double> DdpResult::exposed_samples_ms() const {
-  std::vector<double> differences;
-  for (std::size_t i = 0; i < rounds.step_ms.size(); ++i) {
-    differences.push_back(rounds.step_ms[i] - rounds.compute_ms[i]);
-  }
-  return differences;
+  return as_ms(part.times.exposed(step_bench::Mode::overlapped, step_bench::Direction::forward));
 }
 
 core::Estimate DdpResult::exposed() const {
@@ -34,15 +43,17 @@ core::Estimate DdpResult::exposed() const {
   return found.within(0, std::max(found.high, communication_ms()));
 }
 
-bool DdpResult::sent_as_formula() const {
-  return step_bench::sent_as_formula(sent_bytes, least_bytes, formula_bytes);
-}
-
 core::Estimate DdpResult::hidden() const {
-  const std::vector samples{rounds.communication_ms, exposed_samples_ms(), rounds.backward_ms};
+  const std::vector samples{samples_ms(step_bench::Mode::exchanges), exposed_samples_ms(), backward_ms};
   return core::estimate(samples,
                         [](auto medians) { return (medians[0] - medians[1]) / std::min(medians[0], medians[2]); })
       .within(0, buckets == 1 ? 0 : 1);
+}
+
+std::string DdpResult::wrong() const {
+  if (part.wrong() != 0) return fmt::format("{} elements of gradients or weights differ", part.wrong());
+  if (part.sent_as_formula()) return "";
+  return fmt::format("{:.0f} bytes sent per rank, but the formula says {:.0f}", sent_bytes(), formula_bytes());
 }
 
 namespace {
@@ -60,7 +71,8 @@ struct Shared {
   const trainer::Corpus& corpus;
   const Tamper& tamper;
   std::optional<SerialSum> serial = {};
-  DdpResult result = {};  // rank 0's
+  DdpResult result = {};                     // rank 0's
+  std::vector<StepTimeline> timelines = {};  // the overlapped steps', by round
 };
 
 // The order of a round, whose last mode completes it.
@@ -152,12 +164,12 @@ class DdpPart final : public StepPart {
   void add_round() {
     if (!tells()) return;
     const StepTimeline& kernels = of(Mode::kernels).timeline;
-    DdpRounds& rounds = shared_.result.rounds;
-    rounds.backward_ms.push_back(backward_ms(shared_.steps.kernels, kernels));
-    rounds.predicted_ms.push_back(predicted_ms(shared_.steps, kernels, of(Mode::exchanges).timeline));
+    DdpResult& result = shared_.result;
+    result.backward_ms.push_back(backward_ms(shared_.steps.kernels, kernels));
+    result.predicted_ms.push_back(predicted_ms(shared_.steps, kernels, of(Mode::exchanges).timeline));
     const std::vector<double> ready = ready_ms(shared_.steps, kernels);
-    shared_.result.in_planned_order = shared_.result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
-    rounds.timelines.push_back(of(Mode::overlapped).timeline);
+    result.in_planned_order = result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
+    shared_.timelines.push_back(of(Mode::overlapped).timeline);
   }
 
   // Bytes that a rank sends for a bucket.
@@ -176,30 +188,6 @@ class DdpPart final : public StepPart {
   std::vector<float> gradients_;  // the reference's
   std::vector<float> masters_;
 };
-
-std::vector<double> ms_of(const step_bench::PartResult& part, Mode mode) {
-  std::vector<double> ms = part.times.samples(mode, Direction::forward);
-  for (double& sample : ms) sample /= 1e3;
-  return ms;
-}
-
-void add(const step_bench::PartResult& part, DdpResult& result) {
-  DdpRounds& rounds = result.rounds;
-  rounds.compute_ms = ms_of(part, Mode::kernels);
-  rounds.communication_ms = ms_of(part, Mode::exchanges);
-  rounds.step_ms = ms_of(part, Mode::overlapped);
-  rounds.one_by_one_ms = ms_of(part, Mode::serial);
-  result.timeline = rounds.timelines[step_bench::median_round(rounds.step_ms)];
-  rounds.timelines.clear();
-  const auto ranks = static_cast<double>(part.ranks.size());
-  result.sent_bytes = part.sent_bytes() / ranks;
-  result.least_bytes = part.least_bytes() / ranks;
-  result.formula_bytes = part.formula_bytes() / ranks;
-  result.wrong = part.wrong();
-  result.most_of_bound = part.worst();
-  result.energy = part.energy;
-  result.energy_text = part.energy_text;
-}
 
 void count(const Step& overlapped, DdpResult& result) {
   result.step = overlapped;
@@ -223,7 +211,7 @@ DdpResult with_row(const StepFlags& flags, const trainer::TrainOptions& options,
   const auto make = [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
     return std::make_unique<DdpPart>(shared, row, mesh, channels);
   };
-  body(row, make, shared.result);
+  body(row, make, shared);
   return std::move(shared.result);
 }
 
@@ -236,14 +224,18 @@ std::string name_of_row(const trainer::TrainOptions& row) {
 }  // namespace
 
 DdpResult run_ddp(const StepFlags& flags, const trainer::TrainOptions& row, const Tamper& tamper) {
-  return with_row(flags, row, tamper, [](const StepRow& ranks, const MakeStepPart& make, DdpResult& result) {
-    if (const auto part = measure_step(ranks, kModes, make)) add(*part, result);
+  return with_row(flags, row, tamper, [](const StepRow& ranks, const MakeStepPart& make, Shared& shared) {
+    auto part = measure_step(ranks, kModes, make);
+    if (!part) return;
+    const std::size_t median = step_bench::median_round(part->times.samples(Mode::overlapped, Direction::forward));
+    shared.result.timeline = std::move(shared.timelines[median]);
+    shared.result.part = std::move(*part);
   });
 }
 
 void serve_ddp(const StepFlags& flags, const trainer::TrainOptions& row) {
   const std::string name = name_of_row(row);
-  with_row(flags, row, {}, [&](const StepRow& ranks, const MakeStepPart& make, DdpResult& /*result*/) {
+  with_row(flags, row, {}, [&](const StepRow& ranks, const MakeStepPart& make, Shared& /*shared*/) {
     serve_step(ranks, kServed, std::vector{name + "/overlapped", name + "/one by one"}, make);
   });
 }

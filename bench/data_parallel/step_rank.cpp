@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 
+#include "bench/serve/orders.h"
 #include "bench/step/values.h"
 #include "core/error.h"
 #include "trainer/data/corpus.h"
@@ -197,6 +198,16 @@ void serve_step(const StepRow& row, std::span<const step_bench::Mode> modes, con
   on_ranks(row, make, [&](backends::MeshRank& rank, const auto& /*counter*/, const auto& parts) {
     serve_parts(row.flags.program, modes, names, parts, rank);
   });
+}
+
+bool serves(const StepFlags& flags, const std::vector<trainer::TrainOptions>& rows,
+            void (*serve)(const StepFlags& flags, const trainer::TrainOptions& row)) {
+  if (flags.serve) serve::check_one(rows.size(), "row");
+  for (const trainer::TrainOptions& row : rows) {
+    trainer::check_room(row, trainer::make_train_step(row.model, row.layout));
+  }
+  if (flags.serve) serve(flags, rows.front());
+  return flags.serve;
 }
 
 namespace {

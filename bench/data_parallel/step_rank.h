@@ -10,14 +10,10 @@
 #include <vector>
 
 #include "bench/mini_train/flags.h"
-#include "bench/mini_train/report.h"
 #include "bench/program/place.h"
 #include "bench/program/program.h"
-#include "bench/program/progress.h"
-#include "bench/serve/orders.h"
 #include "bench/step/part.h"
 #include "collectives/backends/mesh.h"
-#include "core/record.h"
 #include "trainer/data/corpus.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/options.h"
@@ -66,6 +62,19 @@ trainer::TrainOptions with_layout(const StepFlags& flags, const workload::Layout
 
 // Sets the ranks up in the world that --transport names; nullptr: without MPI.
 void place_in(transports::MpiWorld* mpi, StepFlags& flags);
+// The main program: run(flags, print) there. Returns the exit status.
+template <class Flags>
+int run_placed(const char* program, int argc, char** argv, Flags (*parse)(int, const char* const*),
+               int (*run)(const Flags&, const program::Print&)) {
+  return program::exit_status_of(program, [&] {
+    Flags flags = parse(argc, argv);
+    return program::run_in_place(flags.step.place, argc, argv, flags.step.options.timeout,
+                                 [&](transports::MpiWorld* mpi) {
+                                   place_in(mpi, flags.step);
+                                   return run(flags, program::print_of(mpi));
+                                 });
+  });
+}
 
 // A rank that runs the Steps of one model repeatedly on the same tokens, with the trainer's worker and its interpreter.
 
@@ -148,52 +157,10 @@ std::optional<step_bench::PartResult> measure_step(const StepRow& row, std::span
 void serve_step(const StepRow& row, std::span<const step_bench::Mode> modes, const std::vector<std::string>& names,
                 const MakeStepPart& make);
 
-// The functions by which a benchmark runs a row, and shows it.
-template <class Result>  // with energy, energy_text, and is_right()
-struct RowsOutput {
-  std::string heading;
-  void (*serve)(const StepFlags& flags, const trainer::TrainOptions& row);
-  Result (*run)(const StepFlags& flags, const trainer::TrainOptions& row);
-  std::function<std::string(const trainer::TrainOptions& row, const Result& result)> row_text;
-  std::function<std::string(const std::vector<Result>& results)> ending;
-  std::function<void(core::RecordWriter& writer, const trainer::TrainOptions& row, const Result& result)> write;
-};
-
-// Runs the rows, prints a table and writes the records; with --serve it serves one row to the gate instead. Rows that
-// have too little memory are refused before anything is printed. Returns the exit status: 0, or that of core::Failure
-// if a row is wrong. Under mpirun all ranks call it; rank 0 prints and writes.
-template <class Result>
-int run_rows(const StepFlags& flags, const std::vector<trainer::TrainOptions>& rows, const RowsOutput<Result>& output,
-             const program::Print& plain) {
-  if (flags.serve) serve::check_one(rows.size(), "row");
-  for (const trainer::TrainOptions& row : rows) {
-    trainer::check_room(row, trainer::make_train_step(row.model, row.layout));
-  }
-  if (flags.serve) {
-    output.serve(flags, rows.front());
-    return 0;
-  }
-  program::Progress progress("rows", rows.size());
-  const program::Print print = progress.around(plain);
-  const bool tells = program::tells(flags.options.mpi);
-  core::RecordWriter writer(tells ? flags.json_file : "");
-  print(output.heading);
-  std::vector<Result> results;
-  bool wrong = false;
-  for (const trainer::TrainOptions& row : rows) {
-    const Result& result = results.emplace_back(output.run(flags, row));
-    progress.one_done();
-    if (!tells) continue;
-    print(output.row_text(row, result));
-    if (result.energy || &row == &rows.back()) print(result.energy_text);
-    wrong = wrong || !result.is_right();
-    if (writer.is_open()) output.write(writer, row, result);
-  }
-  if (!tells) return 0;
-  print(output.ending(results));
-  writer.commit();
-  return wrong ? static_cast<int>(core::Failure::wrong_data) : 0;
-}
+// With --serve, serves the only row to the gate and returns true. Rows that have too little memory are refused before
+// anything is printed.
+bool serves(const StepFlags& flags, const std::vector<trainer::TrainOptions>& rows,
+            void (*serve)(const StepFlags& flags, const trainer::TrainOptions& row));
 
 // The state of a rank's model that a step changes: taken out for comparison, and put back to start again. Parameters
 // are whole (ZeRO stage 0), there is one stage, and nothing is queued on the rank's device.

@@ -1,14 +1,14 @@
 // zero_bench: its flags, its rows and the formulas that they are compared with, its output.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/data_parallel/step_rank.h"
 #include "bench/program/program.h"
-#include "core/record.h"
+#include "bench/step/part.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/zero_bytes.h"
 #include "workload/layout.h"
@@ -44,55 +44,61 @@ struct BucketElems {
 // Bytes that a rank sends per step.
 struct SentBytes {
   double weights = 0;    // gathers over all ranks that share them
-  double secondary = 0;  // gathers from a secondary copy
   double gradients = 0;  // reductions within a set of shards; with two hops, the second hop
-  double near = 0;       // the first hop
   double replicas = 0;   // weights and gradients, over replicas of shards
+  double secondary = 0;  // gathers from a secondary copy
+  double near = 0;       // the first hop
+};
+struct SentKind {
+  const char* name;  // in records
+  const char* words;
+  double SentBytes::*bytes;
+  bool is_used(const workload::Layout& row) const {
+    return (bytes != &SentBytes::secondary || row.secondary_ranks > 0) &&
+           (bytes != &SentBytes::near || row.near_ranks > 0);
+  }
+};
+inline constexpr std::array kSentKinds{
+    SentKind{"weights", "weights sent", &SentBytes::weights},
+    SentKind{"gradients", "gradients sent", &SentBytes::gradients},
+    SentKind{"over_replicas", "gradients sent over replicas", &SentBytes::replicas},
+    SentKind{"secondary", "weights sent from a secondary copy", &SentBytes::secondary},
+    SentKind{"near", "gradients sent to neighbours", &SentBytes::near},
 };
 
-struct ZeroForms {
-  parallel::BytesByKind held{};          // weights, gradients, optimizer states: between steps
+// Bytes of a rank, counted or by the formulas.
+struct ZeroBytes {
+  parallel::BytesByKind held{};          // between steps, on the rank that holds most
   std::int64_t most_weights = 0;         // peak during a step
-  SentBytes sent = {};                   // per step
-  parallel::OffloadedBytes offloaded{};  // per step, to the device and back
+  SentBytes sent = {};                   // per step, without the norm
+  parallel::OffloadedBytes offloaded{};  // by kind: per step, to the device and back
 };
-ZeroForms zero_forms(const workload::Layout& layout, const std::vector<BucketElems>& buckets);
+ZeroBytes zero_forms(const workload::Layout& layout, const std::vector<BucketElems>& buckets);
 
 // Runs one row of zero_bench: a few training steps with one stage of ZeRO.
 
-struct ZeroResult {
-  std::int64_t parameters = 0;
+struct ZeroResult : ZeroBytes {  // counted
+  ZeroBytes forms;
   std::int64_t padded = 0;               // elements of all buckets
-  parallel::BytesByKind held{};          // between steps, on the rank that holds most
-  parallel::BytesByKind peak_of_each{};  // each kind's own peak in the timed steps, on that rank
+  parallel::BytesByKind peak_of_each{};  // each kind's own peak in the timed steps, on the rank that holds most
   std::int64_t peak_bytes = 0;           // all kinds together
-  SentBytes sent = {};                   // per rank and step, without the norm
-  parallel::OffloadedBytes offloaded{};  // by kind: per step, to the device and back
   std::int64_t activations_moved = 0;    // per step, to the device and back
-  double offloaded_bytes() const;        // all kinds together
-  std::vector<double> update_ms;         // the optimizer's task of each step, on the slowest rank
-  double update_median_ms() const;
-  ZeroForms forms;
-  std::vector<double> samples_ms;
-  std::optional<core::EnergyRecord> energy;
-  std::string energy_text;  // one line, also if nothing was measured
-  double step_ms() const;
+  step_bench::PartResult part = {};
 
+  double step_us() const;
+  double update_us() const;  // the optimizer's part of the median step
   // Describes the differences from the formulas; empty if there are none.
   std::string wrong() const;
-  bool is_right() const { return wrong().empty(); }
 };
 
+inline constexpr step_bench::Mode kZeroStep = step_bench::Mode::overlapped;  // as it trains
 ZeroResult run_zero(const StepFlags& flags, const trainer::TrainOptions& row);
 
 // Serves the row's step as a worker instead of measuring it.
 void serve_zero(const StepFlags& flags, const trainer::TrainOptions& row);
 
-// The text that zero_bench prints, as pure functions of the results.
-
+// The heading that zero_bench prints.
 std::string zero_heading_text(const ZeroFlags& flags, const trainer::TrainOptions& row);
-std::string zero_row_text(const trainer::TrainOptions& row, const ZeroResult& result);
-std::string zero_ending_text(const std::vector<ZeroResult>& results);
 
 // Main program of zero_bench.
 

@@ -1,13 +1,14 @@
 #include "bench/data_parallel/zero.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "bench/mini_train/report.h"
+#include "bench/program/columns.h"
+#include "bench/program/progress.h"
 #include "bench/program/run_records.h"
 #include "core/error.h"
 #include "core/options.h"
@@ -21,10 +22,6 @@ namespace {
 using parallel::MemoryKind;
 using trainer::TrainOptions;
 using workload::Layout;
-
-constexpr const char* kColumns =
-    "#{:>4} {:>5} {:>6} {:>8} {:>15} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
-    "{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
 
 // Shortens optimizer:file+parameters:host to "o:f p:h"; a location without a kind is the optimizer's.
 std::string short_text_of(const workload::OffloadPlaces& places) {
@@ -59,14 +56,6 @@ std::string paper_text(const ZeroFlags& flags) {
 
 std::string megabytes(double bytes) {
   return fmt::format("{:.3f}", bytes / 1e6);
-}
-
-std::string columns_text() {
-  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "shards", "prefetch", "offload", "updated", "dtype", "grads",
-                     "weights", "gradients", "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g",
-                     "sent r", "moved o", "moved g", "moved p", "moved a", "update", "step", "wrong") +
-         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
-                     "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
 }
 
 // A second line for a row that uses ZeRO++.
@@ -113,44 +102,61 @@ std::string zero_heading_text(const ZeroFlags& flags, const TrainOptions& option
          "#   updated: all weights at the end of the step, or each bucket after its reduction, which then frees its "
          "gradients;\n"
          "#   update: the optimizer's part of the step, on the slowest rank;\n"
-         "#   wrong: bytes held, sent, moved or gathered at once differ from the formulas with the buckets' padding; "
-         "MB = 1e6 bytes\n" +
-         columns_text();
-}
-
-std::string zero_row_text(const TrainOptions& options, const ZeroResult& result) {
-  const Layout& row = options.layout;
-  const auto of = [](const parallel::BytesByKind& bytes, MemoryKind kind) {
-    return megabytes(static_cast<double>(bytes[static_cast<std::size_t>(kind)]));
-  };
-  const auto moved = [&](std::size_t kind) { return megabytes(static_cast<double>(result.offloaded[kind])); };
-  const std::string wrong = result.wrong();
-  const std::string prefetch = row.zero < 3 ? "-" : row.prefetch ? "on" : "off";
-  std::string text = fmt::format(
-      " {:>4} {:>5} {:>6} {:>8} {:>15} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
-      "{:>9} {:>9} {:>9} {:>9} {:>9.2f} {:>9.2f} {:>6}\n",
-      row.dp, row.zero, row.zero == 0 ? "-" : std::to_string(shards_of(row)), prefetch, short_text_of(row.offload),
-      row.update == workload::Update::per_bucket ? "bucket" : "end", core::short_name_of(row.compute),
-      core::short_name_of(row.gradient), of(result.held, MemoryKind::weights), of(result.held, MemoryKind::gradients),
-      of(result.held, MemoryKind::optimizer), megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
-      of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
-      megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.sent.weights),
-      megabytes(result.sent.gradients), megabytes(result.sent.replicas), moved(0), moved(1), moved(2),
-      megabytes(static_cast<double>(result.activations_moved)), result.update_median_ms(), result.step_ms(),
-      wrong.empty() ? "0" : "wrong");
-  text += plus_text(row, result);
-  if (!wrong.empty()) text += "#   " + wrong + "\n";
-  return text;
-}
-
-std::string zero_ending_text(const std::vector<ZeroResult>& results) {
-  const auto wrong =
-      std::count_if(results.begin(), results.end(), [](const ZeroResult& result) { return !result.is_right(); });
-  if (wrong == 0) return fmt::format("# {} rows hold and send exactly the bytes of the formulas\n", results.size());
-  return fmt::format("# {} of {} rows hold or send other bytes than the formulas say\n", wrong, results.size());
+         "#   WRONG: bytes held, sent, moved or gathered at once differ from the formulas with the buckets' padding; "
+         "MB = 1e6 bytes\n";
 }
 
 namespace {
+
+struct Row {
+  const TrainOptions& options;
+  const ZeroResult& result;
+
+  const Layout& layout() const { return options.layout; }
+};
+using Column = program::Column<Row>;
+
+// Bytes in MB.
+template <class Value>
+Column bytes_column(const char* name, const Value& value) {
+  return {{name, "(MB)", 9}, program::kMegabytes, value};
+}
+
+Column kind_column(const char* name, parallel::BytesByKind ZeroResult::*bytes, MemoryKind kind) {
+  return bytes_column(name, [bytes, kind](auto& r) { return (r.result.*bytes)[static_cast<std::size_t>(kind)]; });
+}
+
+std::vector<Column> columns() {
+  using program::kWhole;
+  const auto prefetch = [](auto& r) { return r.layout().zero < 3 ? "-" : r.layout().prefetch ? "on" : "off"; };
+  const auto updated = [](auto& r) { return r.layout().update == workload::Update::per_bucket ? "bucket" : "end"; };
+  return {
+      {{"dp", "", 4}, kWhole, [](auto& r) { return r.layout().dp; }},
+      {{"zero", "", 5}, kWhole, [](auto& r) { return r.layout().zero; }},
+      {{"shards", "", 6}, [](auto& r) { return r.layout().zero == 0 ? "-" : std::to_string(shards_of(r.layout())); }},
+      {{"prefetch", "", 8}, prefetch},
+      {{"offload", "", 15}, [](auto& r) { return short_text_of(r.layout().offload); }},
+      {{"updated", "", 7}, updated},
+      {{"dtype", "", 6}, [](auto& r) { return std::string(core::short_name_of(r.layout().compute)); }},
+      {{"grads", "", 6}, [](auto& r) { return std::string(core::short_name_of(r.layout().gradient)); }},
+      kind_column("weights", &ZeroResult::held, MemoryKind::weights),
+      kind_column("gradients", &ZeroResult::held, MemoryKind::gradients),
+      kind_column("optimizer", &ZeroResult::held, MemoryKind::optimizer),
+      bytes_column("formula", [](auto& r) { return parallel::total_of(r.result.forms.held); }),
+      kind_column("w peak", &ZeroResult::peak_of_each, MemoryKind::weights),
+      kind_column("g peak", &ZeroResult::peak_of_each, MemoryKind::gradients),
+      bytes_column("all peak", [](auto& r) { return r.result.peak_bytes; }),
+      bytes_column("sent w", [](auto& r) { return r.result.sent.weights; }),
+      bytes_column("sent g", [](auto& r) { return r.result.sent.gradients; }),
+      bytes_column("sent r", [](auto& r) { return r.result.sent.replicas; }),
+      bytes_column("moved o", [](auto& r) { return r.result.offloaded[0]; }),
+      bytes_column("moved g", [](auto& r) { return r.result.offloaded[1]; }),
+      bytes_column("moved p", [](auto& r) { return r.result.offloaded[2]; }),
+      bytes_column("moved a", [](auto& r) { return r.result.activations_moved; }),
+      {{"update", "(ms)", 9}, {2, 1e-3}, [](auto& r) { return r.result.update_us(); }},
+      {{"step", "(ms)", 9}, {2, 1e-3}, [](auto& r) { return r.result.step_us(); }},
+  };
+}
 
 core::NamedNumbers by_offload_kind(const parallel::OffloadedBytes& bytes) {
   return {{"optimizer", static_cast<double>(bytes[0])},
@@ -159,9 +165,10 @@ core::NamedNumbers by_offload_kind(const parallel::OffloadedBytes& bytes) {
 }
 
 core::NamedNumbers sent_by_name(const Layout& row, const SentBytes& sent) {
-  core::NamedNumbers named{{"weights", sent.weights}, {"gradients", sent.gradients}, {"over_replicas", sent.replicas}};
-  if (row.secondary_ranks > 0) named.emplace_back("secondary", sent.secondary);
-  if (row.near_ranks > 0) named.emplace_back("near", sent.near);
+  core::NamedNumbers named;
+  for (const SentKind& kind : kSentKinds) {
+    if (kind.is_used(row)) named.emplace_back(kind.name, sent.*kind.bytes);
+  }
   return named;
 }
 
@@ -173,69 +180,67 @@ core::RunRecord run_record_of(const StepFlags& flags, const std::vector<TrainOpt
   return run;
 }
 
-core::ShardingRecord sharding_record(const core::RunRecord& run, const TrainOptions& options,
-                                     const ZeroResult& result) {
+core::StepRecord sharding_record(const core::RunRecord& run, const TrainOptions& options, const ZeroResult& result) {
   const Layout& row = options.layout;
-  core::ShardingRecord record;
-  record.run = run.run;
-  record.program = run.program;
-  record.basis = run.basis;
+  core::StepRecord record = program::new_step_record(run, "sharding", row.dp, options.threads, row.compute);
   record.model = mini_train::model_record(options);
-  record.ranks = row.dp;
-  record.threads = options.threads;
-  record.zero_stage = row.zero;
-  record.shard_ranks = shards_of(row);
-  record.prefetch = row.prefetch;
-  record.dtype = core::short_name_of(row.compute);
-  record.gradient_dtype = core::short_name_of(row.gradient);
-  record.optimizer = kernels::rule_of(row.optimizer).name;
-  record.microbatches = row.microbatches;
-  record.padded_elems = result.padded;
-  record.held_bytes = mini_train::memory_bytes(result.held);
-  record.peak_bytes = mini_train::with_total(mini_train::memory_bytes(result.peak_of_each), result.peak_bytes);
-  record.formula_bytes = mini_train::memory_bytes(result.forms.held);
-  record.sent_bytes = sent_by_name(row, result.sent);
-  record.formula_sent_bytes = sent_by_name(row, result.forms.sent);
-  if (row.secondary_ranks > 0) record.secondary_ranks = row.secondary_ranks;
-  if (row.near_ranks > 0) record.near_ranks = row.near_ranks;
-  if (row.compression.given()) record.compression = text_of(row.compression);
-  if (row.weight_compression != workload::CompressionWay::none) {
-    record.weight_compression = text_of(workload::Compression(row.weight_compression));
-  }
-  if (const std::string wrong = result.wrong(); !wrong.empty()) {
-    record.status = "wrong";
-    record.error = wrong;
-  }
-  record.samples_ms = result.samples_ms;
-  record.energy = result.energy;
-  record.offload = text_of(row.offload);
-  record.update = row.update == workload::Update::per_bucket ? "per_bucket" : "step_end";
-  record.offloaded_bytes = std::llround(result.offloaded_bytes());
-  core::NamedNumbers moved = by_offload_kind(result.offloaded);
-  moved.emplace_back("activations", static_cast<double>(result.activations_moved));
-  record.offloaded_by_kind = moved;
-  record.formula_offloaded_by_kind = by_offload_kind(result.forms.offloaded);
-  record.update_ms = result.update_median_ms();
+  record.layout = mini_train::layout_record(row);
+  record.choices = {{"zero_stage", row.zero},
+                    {"shard_ranks", shards_of(row)},
+                    {"secondary_ranks", row.secondary_ranks},
+                    {"near_ranks", row.near_ranks},
+                    {"prefetch", row.prefetch},
+                    {"microbatches", row.microbatches},
+                    {"gradient_dtype", std::string(core::short_name_of(row.gradient))},
+                    {"optimizer", std::string(kernels::rule_of(row.optimizer).name)},
+                    {"compression", text_of(row.compression)},
+                    {"weight_compression", text_of(workload::Compression(row.weight_compression))},
+                    {"offload", text_of(row.offload)},
+                    {"update", row.update == workload::Update::per_bucket ? "per_bucket" : "step_end"}};
+  record.times.push_back({.direction = "step",
+                          .mode = "measured",
+                          .samples_us = result.part.times.samples(kZeroStep, step_bench::Direction::forward),
+                          .parts_us = {{"update", result.update_us()}}});
+  record.counts = {{"padded_elems", static_cast<double>(result.padded)}};
+  program::add_group("held_bytes", mini_train::memory_bytes(result.held), record.counts);
+  program::add_group("formula_bytes", mini_train::memory_bytes(result.forms.held), record.counts);
+  program::add_group("sent_bytes", sent_by_name(row, result.sent), record.counts);
+  program::add_group("formula_sent_bytes", sent_by_name(row, result.forms.sent), record.counts);
+  program::add_group("peak_bytes",
+                     mini_train::with_total(mini_train::memory_bytes(result.peak_of_each), result.peak_bytes),
+                     record.figures);
+  program::add_group("offloaded_bytes", by_offload_kind(result.offloaded), record.figures);
+  program::add_group("offloaded_bytes", {{"activations", static_cast<double>(result.activations_moved)}},
+                     record.figures);
+  program::add_group("formula_offloaded_bytes", by_offload_kind(result.forms.offloaded), record.figures);
+  record.energy = result.part.energy;
+  program::set_error(result.wrong(), record);
   return record;
 }
 
 }  // namespace
 
-int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
+int run_zero_bench(const ZeroFlags& flags, const program::Print& plain) {
   const std::vector<TrainOptions> rows = zero_rows(flags);
+  if (serves(flags.step, rows, serve_zero)) return 0;
+  program::Progress progress("rows", rows.size());
+  const bool tells = program::tells(flags.step.options.mpi);
   const core::RunRecord run = run_record_of(flags.step, rows);
-  bool has_run = false;
-  const RowsOutput<ZeroResult> output{
-      .heading = mini_train::place_text(rows.back()) + zero_heading_text(flags, rows.front()),
-      .serve = serve_zero,
-      .run = run_zero,
-      .row_text = zero_row_text,
-      .ending = zero_ending_text,
-      .write = [&](core::RecordWriter& writer, const TrainOptions& row, const ZeroResult& result) {
-        if (!std::exchange(has_run, true)) writer.write(run);
-        writer.write(sharding_record(run, row, result));
-      }};
-  return run_rows(flags.step, rows, output, print);
+  program::StepTable<Row> table(columns(), progress.around(plain), tells ? flags.step.json_file : "");
+  table.begin(mini_train::place_text(rows.back()) + zero_heading_text(flags, rows.front()));
+  table.write(run);
+  for (const TrainOptions& row : rows) {
+    const ZeroResult result = run_zero(flags.step, row);
+    progress.one_done();
+    if (!tells) continue;
+    table.add({row, result}, sharding_record(run, row, result),
+              plus_text(row.layout, result) + energy_text(result.part, &row == &rows.back()));
+  }
+  if (!tells) return 0;
+  return table.end(table.wrong() == 0
+                       ? fmt::format("# {} rows hold and send exactly the bytes of the formulas\n", table.rows())
+                       : fmt::format("# {} of {} rows hold or send other bytes than the formulas say\n", table.wrong(),
+                                     table.rows()));
 }
 
 }  // namespace lockstep::parallel_bench

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,7 +11,6 @@
 #include "bench/data_parallel/step_rank.h"
 #include "bench/mini_train/report.h"
 #include "bench/step/part.h"
-#include "core/statistics.h"
 #include "parallel/parameters/zero_bytes.h"
 #include "trainer/train/train.h"
 #include "workload/parameters.h"
@@ -26,8 +24,6 @@ using schedules::GroupKind;
 using schedules::Lane;
 using step_bench::Direction;
 using step_bench::Mode;
-
-constexpr Mode kStep = Mode::overlapped;  // as it trains
 
 // With prefetch the trainer gathers two units ahead (FSDP's limit); without it, one.
 constexpr std::int32_t kGatheredAhead = 2;
@@ -80,18 +76,10 @@ SentBytes sent_of(const workload::Layout& row, const BucketElems& bucket, const 
   return sent;
 }
 
-void add(SentBytes& to, const SentBytes& more) {
-  to.weights += more.weights;
-  to.secondary += more.secondary;
-  to.gradients += more.gradients;
-  to.near += more.near;
-  to.replicas += more.replicas;
-}
-
 }  // namespace
 
-ZeroForms zero_forms(const workload::Layout& row, const std::vector<BucketElems>& buckets) {
-  ZeroForms forms;
+ZeroBytes zero_forms(const workload::Layout& row, const std::vector<BucketElems>& buckets) {
+  ZeroBytes forms;
   std::int64_t largest = 0;
   std::int64_t largest_shard = 0;
   for (const BucketElems& bucket : buckets) {
@@ -118,7 +106,8 @@ ZeroForms zero_forms(const workload::Layout& row, const std::vector<BucketElems>
     const auto offloaded = parallel::offloaded_bytes(parallel::zero_passes(row.zero, traffic),
                                                      row.zero > 0 ? of.shard_elems() : of.elems, staging);
     for (std::size_t k = 0; k < offloaded.size(); ++k) forms.offloaded[k] += offloaded[k];
-    add(forms.sent, sent_of(row, bucket, of, traffic));
+    const SentBytes sent = sent_of(row, bucket, of, traffic);
+    for (const SentKind& kind : kSentKinds) forms.sent.*kind.bytes += sent.*kind.bytes;
     if (row.zero < 3) continue;
     const bool is_held = bucket.gathers == parallel::ZeroGathers::once_a_step;
     if (is_held) forms.most_weights += bucket.padded * elem_bytes(row.compute);
@@ -201,10 +190,10 @@ class ZeroPart final : public StepPart {
     const trainer::StepCollectives& collectives = rank_.model().collectives();
     const auto of = [&](Lane lane, GroupKind kind) { return collectives.sent_bytes(lane, kind); };
     Moved moved{.sent = {.weights = of(Lane::gather, GroupKind::data),
-                         .secondary = of(Lane::gather, GroupKind::secondary),
                          .gradients = of(Lane::reduce, GroupKind::data) + of(Lane::reduce, GroupKind::far),
-                         .near = of(Lane::reduce, GroupKind::near),
-                         .replicas = collectives.sent_bytes(Lane::replicas)},
+                         .replicas = collectives.sent_bytes(Lane::replicas),
+                         .secondary = of(Lane::gather, GroupKind::secondary),
+                         .near = of(Lane::reduce, GroupKind::near)},
                 .activations = worker_.copied_bytes()};
     for (const trainer::RankStage& stage : rank_.model().stages()) {
       for (std::size_t k = 0; k < moved.offloaded.size(); ++k) {
@@ -220,14 +209,9 @@ class ZeroPart final : public StepPart {
     result_.forms = zero_forms(row_.options.layout, buckets);
     const std::int64_t steps = number_ - number_before_;
     const Moved now = moved();
-    const auto a_step = [&](double SentBytes::*bytes) {
-      return (now.sent.*bytes - before_.sent.*bytes) / static_cast<double>(steps);
-    };
-    result_.sent = {.weights = a_step(&SentBytes::weights),
-                    .secondary = a_step(&SentBytes::secondary),
-                    .gradients = a_step(&SentBytes::gradients),
-                    .near = a_step(&SentBytes::near),
-                    .replicas = a_step(&SentBytes::replicas)};
+    for (const SentKind& kind : kSentKinds) {
+      result_.sent.*kind.bytes = (now.sent.*kind.bytes - before_.sent.*kind.bytes) / static_cast<double>(steps);
+    }
     for (std::size_t k = 0; k < now.offloaded.size(); ++k) {
       result_.offloaded[k] = (now.offloaded[k] - before_.offloaded[k]) / steps;
     }
@@ -242,19 +226,9 @@ class ZeroPart final : public StepPart {
   Moved before_;
 };
 
-// The times and the memory of all ranks.
-void add(const step_bench::PartResult& part, ZeroResult& result) {
-  for (const std::vector<step_bench::PassTime>& round : part.times.of_rank(kStep, Direction::forward)) {
-    double us = 0;
-    double update_us = 0;
-    for (const step_bench::PassTime& rank : round) {
-      us = std::max(us, rank.us);
-      update_us = std::max(update_us, rank.spent[0]);
-    }
-    result.samples_ms.push_back(us / 1e3);
-    result.update_ms.push_back(update_us / 1e3);
-  }
-  for (const std::vector<double>& figures : part.figures) {
+// The memory of all ranks.
+void add_memory(ZeroResult& result) {
+  for (const std::vector<double>& figures : result.part.figures) {
     const auto most = [&](std::int64_t& bytes, std::size_t figure) {
       bytes = std::max(bytes, static_cast<std::int64_t>(figures[figure]));
     };
@@ -262,8 +236,7 @@ void add(const step_bench::PartResult& part, ZeroResult& result) {
     for (std::size_t k = 0; k < result.held.size(); ++k) most(result.peak_of_each[k], result.held.size() + k);
     most(result.peak_bytes, 2 * result.held.size());
   }
-  result.energy = part.energy;
-  result.energy_text = part.energy_text;
+  result.most_weights = result.peak_of_each[static_cast<std::size_t>(MemoryKind::weights)];
 }
 
 std::string difference(const std::string& what, double found, double wanted) {
@@ -281,7 +254,6 @@ ZeroResult with_row(const StepFlags& flags, const trainer::TrainOptions& options
   const auto corpus = mini_train::corpus_of(options);
   const StepRow row{flags, options, made, steps};
   ZeroResult result;
-  result.parameters = parameters_of(options.model);
   body(
       row,
       [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
@@ -293,16 +265,12 @@ ZeroResult with_row(const StepFlags& flags, const trainer::TrainOptions& options
 
 }  // namespace
 
-double ZeroResult::update_median_ms() const {
-  return core::median(update_ms);
+double ZeroResult::step_us() const {
+  return part.times.median_us(kZeroStep, Direction::forward);
 }
 
-double ZeroResult::offloaded_bytes() const {
-  return static_cast<double>(std::accumulate(offloaded.begin(), offloaded.end(), activations_moved));
-}
-
-double ZeroResult::step_ms() const {
-  return core::median(samples_ms);
+double ZeroResult::update_us() const {
+  return part.times.median_spent(kZeroStep, Direction::forward).front();
 }
 
 std::string ZeroResult::wrong() const {
@@ -311,16 +279,12 @@ std::string ZeroResult::wrong() const {
     const auto k = static_cast<std::size_t>(kind);
     text += difference(std::string(name_of(kind)), static_cast<double>(held[k]), static_cast<double>(forms.held[k]));
   }
-  text += difference("weights sent", sent.weights, forms.sent.weights);
-  text += difference("weights sent from a secondary copy", sent.secondary, forms.sent.secondary);
-  text += difference("gradients sent", sent.gradients, forms.sent.gradients);
-  text += difference("gradients sent to neighbours", sent.near, forms.sent.near);
-  text += difference("gradients sent over replicas", sent.replicas, forms.sent.replicas);
+  for (const SentKind& kind : kSentKinds) text += difference(kind.words, sent.*kind.bytes, forms.sent.*kind.bytes);
   constexpr std::array kOffloaded{"states offloaded", "gradients offloaded", "weights offloaded"};
   for (std::size_t k = 0; k < offloaded.size(); ++k) {
     text += difference(kOffloaded.at(k), static_cast<double>(offloaded[k]), static_cast<double>(forms.offloaded[k]));
   }
-  if (peak_of_each[static_cast<std::size_t>(MemoryKind::weights)] > forms.most_weights) {
+  if (most_weights > forms.most_weights) {
     text += "more weights gathered at once than " + std::to_string(forms.most_weights) + " B; ";
   }
   return text.substr(0, text.size() - std::min<std::size_t>(text.size(), 2));
@@ -328,7 +292,10 @@ std::string ZeroResult::wrong() const {
 
 ZeroResult run_zero(const StepFlags& flags, const trainer::TrainOptions& row) {
   return with_row(flags, row, [](const StepRow& ranks, const MakeStepPart& make, ZeroResult& result) {
-    if (const auto part = measure_step(ranks, std::array{kStep}, make)) add(*part, result);
+    auto part = measure_step(ranks, std::array{kZeroStep}, make);
+    if (!part) return;
+    result.part = std::move(*part);
+    add_memory(result);
   });
 }
 
@@ -336,7 +303,7 @@ void serve_zero(const StepFlags& flags, const trainer::TrainOptions& row) {
   std::string name = mini_train::step_name(row) + "/gradients:" + std::string(core::short_name_of(row.layout.gradient));
   if (row.layout.zero == 3) name += row.layout.prefetch ? "/prefetch" : "/no prefetch";
   with_row(flags, row, [&](const StepRow& ranks, const MakeStepPart& make, ZeroResult& /*result*/) {
-    serve_step(ranks, std::array{kStep}, std::vector{name}, make);
+    serve_step(ranks, std::array{kZeroStep}, std::vector{name}, make);
   });
 }
 

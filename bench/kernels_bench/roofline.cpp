@@ -155,31 +155,17 @@ void add_faster(std::vector<Band> bands, Ceilings& all) {
   }
 }
 
-// A loop in registers on all threads, in GFLOP/s.
-struct Peak {
-  double (*loop)(std::int64_t rounds);
-  Ceiling ceiling;
-};
-
-void sample(kernels::ThreadPool& pool, Peak& peak) {
+// Samples multiply-adds in registers on all threads, in GFLOP/s.
+void sample_peak(kernels::ThreadPool& pool, Ceiling& peak) {
   std::atomic<double> flops_of_a_round = 0;
   const auto work = [&](std::int64_t rounds) {
     pool.on_each_thread(
-        [&](int /*thread*/) { flops_of_a_round = peak.loop(rounds * 100) / static_cast<double>(rounds); });
+        [&](int /*thread*/) { flops_of_a_round = fma_f32_loop(rounds * 100) / static_cast<double>(rounds); });
   };
   const Timed timed = time_rounds(work);
   for (double us : timed.samples_us) {
-    peak.ceiling.samples.push_back(flops_of_a_round * static_cast<double>(timed.rounds) * pool.size() / us / 1e3);
+    peak.samples.push_back(flops_of_a_round * static_cast<double>(timed.rounds) * pool.size() / us / 1e3);
   }
-}
-
-std::vector<Peak> peaks_of(int threads) {
-  const auto named = [&](core::DType dtype) {
-    return Ceiling{CeilingKind::fma, "cpu", threads, std::nullopt, dtype, {}};
-  };
-  // Without a matrix unit kernels widen bf16 to f32, and its peak in registers is that of f32.
-  return {{fma_f32_loop, named(core::DType::f32)},
-          {can_use_amx() ? amx_bf16_loop : fma_f32_loop, named(core::DType::bf16)}};
 }
 
 Ceiling launch(kernels::ThreadPool& pool) {
@@ -246,17 +232,21 @@ Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& cac
   // A read passes over one array with the whole footprint.
   const Arrays arrays(footprint_of(Level::memory, pool.size(), caches));
   constexpr std::array kLevels{Level::l1, Level::l2, Level::l3, Level::memory};
-  std::vector<Peak> peaks = peaks_of(pool.size());
+  // Kernels widen bf16 to f32: its peak in registers is f32's. Products by a matrix unit have a ceiling of their own.
+  std::vector<Ceiling> peaks;
+  for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+    peaks.push_back({CeilingKind::fma, "cpu", pool.size(), std::nullopt, dtype, {}});
+  }
   std::vector<std::vector<Band>> bands;
   for (Level level : kLevels) bands.push_back(bands_of(pool.size(), level));
   for (int turn = 0; turn < kTurns; ++turn) {
     for (std::size_t k = 0; k < kLevels.size(); ++k) {
-      for (Peak& peak : peaks) sample(pool, peak);
+      for (Ceiling& peak : peaks) sample_peak(pool, peak);
       for (Band& band : bands[k]) sample(pool, arrays, footprint_of(kLevels[k], pool.size(), caches), band);
     }
   }
   for (std::vector<Band>& level : bands) add_faster(std::move(level), all);
-  for (Peak& peak : peaks) all.push_back(std::move(peak.ceiling));
+  for (Ceiling& peak : peaks) all.push_back(std::move(peak));
   all.push_back(launch(pool));
   return all;
 }

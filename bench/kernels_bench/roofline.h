@@ -73,11 +73,6 @@ float read_loop(const float* a, std::int64_t floats);
 // Runs fused multiply-adds in registers; returns the number of FLOPs.
 double fma_f32_loop(std::int64_t rounds);
 
-// bf16 products with f32 sums in AMX tiles. can_use_amx() returns whether this machine has them and the system grants
-// them to this process; call it before any thread uses them.
-bool can_use_amx();
-double amx_bf16_loop(std::int64_t rounds);
-
 // A kernel's work, as far as the ceilings need it.
 struct Work {
   double flops = 0;

@@ -332,7 +332,7 @@ const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "kernel threads per rank",
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--gemm", kProbeGemms,
-         "implementation of matrix products on the CPU: amx, packed or onednn; probe: the fastest of these in a short "
+         "implementation of matrix products on the CPU: packed or onednn; probe: the faster of these in a short "
          "probe at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
          "shape, with last bits that differ from run to run",
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},

@@ -27,11 +27,12 @@ using schedules::Task;
 constexpr double kPsPerMs = 1e9;
 constexpr std::size_t kMostPieces = 3;
 
-StepParts parts_of(const std::vector<schedules::Breakdown>& ranks, double step_ms) {
-  StepParts parts{.step_ms = step_ms, .ms = program::mean_parts_ms(ranks)};
+// The parts of a step in milliseconds, mean over ranks, and "around": time outside of tasks. They sum to the step.
+core::NamedNumbers parts_of(const std::vector<schedules::Breakdown>& ranks, double step_ms) {
+  core::NamedNumbers parts = program::mean_parts_ms(ranks);
   double told_ms = 0;
-  for (const auto& [name, ms] : parts.ms) told_ms += ms;
-  parts.ms.emplace_back("around", std::max(step_ms - told_ms, 0.0));
+  for (const auto& [name, ms] : parts) told_ms += ms;
+  parts.emplace_back("around", std::max(step_ms - told_ms, 0.0));
   return parts;
 }
 
@@ -112,8 +113,37 @@ std::string name_of(const Alike& alike) {
   return fmt::format("{} ({})", workload::name_of(piece.kind), kSides.at(static_cast<std::size_t>(piece.side)));
 }
 
-double error_of(double predicted, double measured) {
-  return predicted / measured - 1;
+// "reduce, 3.00 ms longer than predicted: ..."
+std::string gap_text(const core::PredictedRecord& record, const std::map<Alike, Spent>& before,
+                     const std::map<Alike, Spent>& after) {
+  std::size_t widest = 0;
+  const auto gap_of = [&](std::size_t part) {
+    return record.measured_parts_ms[part].second - record.parts_ms[part].second;
+  };
+  for (std::size_t i = 1; i < record.parts_ms.size(); ++i) {
+    if (std::abs(gap_of(i)) > std::abs(gap_of(widest))) widest = i;
+  }
+  const std::string& part = record.parts_ms[widest].first;
+  std::string text = fmt::format("{}, {:.2f} ms {} than predicted", part, std::abs(gap_of(widest)),
+                                 gap_of(widest) > 0 ? "longer" : "shorter");
+  if (part == "around") return text + ": work outside of tasks (batches, zeroing of gradients) is not predicted";
+
+  std::vector<std::pair<double, Alike>> pieces;
+  for (const auto& [alike, spent] : after) {
+    const auto found = before.find(alike);
+    if (found != before.end() && is_in(part, alike)) pieces.emplace_back(spent.ms - found->second.ms, alike);
+  }
+  const double sign = gap_of(widest) > 0 ? 1 : -1;
+  std::sort(pieces.begin(), pieces.end(),
+            [&](const auto& a, const auto& b) { return sign * a.first > sign * b.first; });
+  for (std::size_t i = 0; i < std::min(kMostPieces, pieces.size()); ++i) {
+    if (sign * pieces[i].first <= 0) break;
+    const Spent& was = before.at(pieces[i].second);
+    const Spent& is = after.at(pieces[i].second);
+    text += fmt::format("{} {} took {:.3f} ms, predicted {:.3f} ({:g} per rank)", i == 0 ? ":" : ";",
+                        name_of(pieces[i].second), is.ms / is.times, was.ms / was.times, is.times);
+  }
+  return text;
 }
 
 }  // namespace
@@ -156,78 +186,35 @@ std::string PredictedStep::text() const {
                      measured_kernels_ == kernels_ ? "" : ", those of the others are computed from the device's peaks");
 }
 
-StepParts PredictedStep::parts() const {
-  return parts_of(schedules::breakdown_of(made_.step, made_.timeline, trainer::blocking_lanes(flags_.options)),
-                  made_.step_s * 1e3);
+core::PredictedRecord PredictedStep::record(const Step& step, const StepTimeline& timeline, double step_ms) const {
+  const auto lanes = trainer::blocking_lanes(flags_.options);
+  const double predicted_ms = made_.step_s * 1e3;
+  core::PredictedRecord record{
+      .machine = machine_.name,
+      .kernels = kernels_,
+      .measured_kernels = measured_kernels_,
+      .step_ms = predicted_ms,
+      .parts_ms = parts_of(schedules::breakdown_of(made_.step, made_.timeline, lanes), predicted_ms),
+      .measured_step_ms = step_ms,
+      .measured_parts_ms = parts_of(schedules::breakdown_of(step, timeline, lanes), step_ms),
+      .error = predicted_ms / step_ms - 1};
+  record.gap = gap_text(record, spent_of(made_.step, made_.timeline), spent_of(step, timeline));
+  return record;
 }
 
-StepParts PredictedStep::measured_parts(const Step& step, const StepTimeline& timeline, double step_ms) const {
-  return parts_of(schedules::breakdown_of(step, timeline, trainer::blocking_lanes(flags_.options)), step_ms);
-}
-
-std::string PredictedStep::text_beside(const Step& step, const StepTimeline& timeline, double step_ms) const {
-  const StepParts predicted = parts();
-  const StepParts measured = measured_parts(step, timeline, step_ms);
+std::string text_of(const core::PredictedRecord& predicted) {
   std::string text = "# predicted and measured ms per step (measured: the step with the median time)\n";
   const auto row = [&](const std::string& name, double before, double after) {
     text += fmt::format("#   {:<17} {:>9.2f} {:>9.2f}  {:>+6.1f} % of the step\n", name, before, after,
-                        100 * (before - after) / step_ms);
+                        100 * (before - after) / predicted.measured_step_ms);
   };
-  for (std::size_t i = 0; i < predicted.ms.size(); ++i) {
-    if (predicted.ms[i].second == 0 && measured.ms[i].second == 0) continue;
-    row(predicted.ms[i].first, predicted.ms[i].second, measured.ms[i].second);
+  for (std::size_t i = 0; i < predicted.parts_ms.size(); ++i) {
+    const auto& [name, before] = predicted.parts_ms[i];
+    const double after = predicted.measured_parts_ms[i].second;
+    if (before != 0 || after != 0) row(name, before, after);
   }
-  row("step", predicted.step_ms, measured.step_ms);
-  return text + gap_text(step, timeline, step_ms);
-}
-
-std::string PredictedStep::gap_text(const Step& step, const StepTimeline& timeline, double step_ms) const {
-  const StepParts predicted = parts();
-  const StepParts measured = measured_parts(step, timeline, step_ms);
-  std::size_t widest = 0;
-  const auto gap_of = [&](std::size_t part) { return measured.ms[part].second - predicted.ms[part].second; };
-  for (std::size_t i = 1; i < predicted.ms.size(); ++i) {
-    if (std::abs(gap_of(i)) > std::abs(gap_of(widest))) widest = i;
-  }
-  const std::string& part = predicted.ms[widest].first;
-  std::string text = fmt::format("# largest gap: {}, {:.2f} ms {} than predicted", part, std::abs(gap_of(widest)),
-                                 gap_of(widest) > 0 ? "longer" : "shorter");
-  if (part == "around") return text + ": work outside of tasks (batches, zeroing of gradients) is not predicted\n";
-
-  const auto before = spent_of(made_.step, made_.timeline);
-  std::vector<std::pair<double, Alike>> pieces;
-  for (const auto& [alike, spent] : spent_of(step, timeline)) {
-    const auto found = before.find(alike);
-    if (found != before.end() && is_in(part, alike)) pieces.emplace_back(spent.ms - found->second.ms, alike);
-  }
-  const double sign = gap_of(widest) > 0 ? 1 : -1;
-  std::sort(pieces.begin(), pieces.end(),
-            [&](const auto& a, const auto& b) { return sign * a.first > sign * b.first; });
-  const auto after = spent_of(step, timeline);
-  for (std::size_t i = 0; i < std::min(kMostPieces, pieces.size()); ++i) {
-    if (sign * pieces[i].first <= 0) break;
-    const Spent& was = before.at(pieces[i].second);
-    const Spent& is = after.at(pieces[i].second);
-    text += fmt::format("{} {} took {:.3f} ms, predicted {:.3f} ({:g} per rank)", i == 0 ? ":" : ";",
-                        name_of(pieces[i].second), is.ms / is.times, was.ms / was.times, is.times);
-  }
-  return text + "\n";
-}
-
-core::PredictedRecord PredictedStep::record(const Step& step, const StepTimeline& timeline, double step_ms) const {
-  const StepParts predicted = parts();
-  const StepParts measured = measured_parts(step, timeline, step_ms);
-  core::PredictedRecord record{.machine = machine_.name,
-                               .kernels = kernels_,
-                               .measured_kernels = measured_kernels_,
-                               .step_ms = predicted.step_ms,
-                               .measured_step_ms = measured.step_ms,
-                               .error = error_of(predicted.step_ms, measured.step_ms)};
-  for (const auto& [name, ms] : predicted.ms) record.parts_ms.emplace_back(name, ms);
-  for (const auto& [name, ms] : measured.ms) record.measured_parts_ms.emplace_back(name, ms);
-  std::string gap = gap_text(step, timeline, step_ms);
-  record.gap = gap.substr(gap.find(':') + 2, gap.size() - gap.find(':') - 3);
-  return record;
+  row("step", predicted.step_ms, predicted.measured_step_ms);
+  return text + "# largest gap: " + predicted.gap + "\n";
 }
 
 }  // namespace lockstep::mini_train

@@ -68,6 +68,10 @@ struct Result {
 
   // On the slowest rank in the round of the median, forward and backward.
   double share_us(Mode mode, Share share) const;
+  double dropped_share() const { return static_cast<double>(dropped) / static_cast<double>(copies); }
+  // In a forward and a backward, mean over ranks.
+  double sent_bytes() const { return part.sent_bytes() / static_cast<double>(part.ranks.size()); }
+  double formula_bytes() const { return part.formula_bytes() / static_cast<double>(part.ranks.size()); }
   // All ranks send exactly the copies of tokens for other ranks, four times, and counts.
   bool sent_as_formula() const { return part.sent_bytes() == part.formula_bytes(); }
   bool is_wrong() const { return part.wrong() != 0 || !sent_as_formula(); }

@@ -134,19 +134,22 @@ struct Filled : simulator::FilledSteps {
   double utilization_without = 0;  // the same for a step without the work
 };
 
-struct Result {
+// A step that was simulated, and emulated or run beside that.
+struct TimedStep {
   schedules::Step step;
   schedules::StepTimeline timeline;  // emulated: that of the run with the median makespan
-  schedules::Spans spans;            // in ms
+  double simulated_ms = 0;           // makespan in virtual time
+  std::optional<Emulation> emulation;
+};
+
+struct Result : TimedStep {
+  schedules::Spans spans;  // in ms
   schedules::Bubbles bubbles;
   std::vector<schedules::RankCounts> counts;
   schedules::Ordering ordering;
   Verdicts hangs;
   std::optional<schedules::ClosedForm> closed_form;  // in ms; only if messages take no time
   std::optional<double> bound_ms;                    // lower bound of the own span; for one chunk per rank
-  std::vector<double> exposed_ms;                    // per rank
-  double simulated_ms = 0;                           // makespan in virtual time
-  std::optional<Emulation> emulation;
   std::optional<Filled> filled;
 };
 
@@ -164,6 +167,8 @@ struct EmulatedRuns {
   schedules::StepTimeline timeline;  // run with the median makespan (the longer of two, for an even number of runs)
 };
 EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOptions& options, int repeat);
+// Sets these beside the simulated timeline.
+void add_runs(EmulatedRuns runs, TimedStep& timed);
 
 // Runs a schedule with real kernels: the trainer runs it on the stages of a GPT.
 

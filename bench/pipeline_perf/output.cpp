@@ -31,20 +31,13 @@ void add_counts(core::ScheduleRecord& record, const Result& result) {
   record.ordering = {result.ordering.pairs, result.ordering.pairs_out_of_order, result.ordering.set_aside};
 }
 
-void add_times(core::ScheduleRecord& record, const Result& result) {
+void add_spans(core::ScheduleRecord& record, const Result& result) {
   record.makespan_ms = result.spans.makespan;
   record.own_span_ms = result.spans.own;
   record.own_span_ms_of_rank = result.spans.of_rank;
   record.work_ms = result.spans.work;
   const schedules::Bubbles& b = result.bubbles;
   record.bubbles = {b.of_ideal, b.of_makespan, b.of_own_span, b.own_of_ideal};
-  record.exposed_ms = result.exposed_ms;
-  record.samples_ms = {result.spans.makespan};
-  if (!result.emulation) return;
-  record.samples_ms = result.emulation->samples_ms;
-  record.late_us = result.emulation->late_us;
-  record.energy = result.emulation->energy;
-  record.simulated_ms = result.simulated_ms;
 }
 
 core::FillerRecord filler_record(const FillerWork& work, const Filled& filled) {
@@ -78,16 +71,29 @@ void repeat(core::MemoryRecord& memory, const Filled& filled) {
 
 }  // namespace
 
-std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
-                       const std::optional<Emulation>& emulation, Mode mode) {
-  if (!emulation) return schedules::to_trace(step, timeline, name_of(Mode::simulated));
-  const std::array parts{schedules::TracePart{name_of(Mode::simulated), &step, &emulation->simulated_timeline},
-                         schedules::TracePart{basis_of(mode), &step, &timeline}};
+std::string trace_text(const TimedStep& timed, Mode mode) {
+  if (!timed.emulation) return schedules::to_trace(timed.step, timed.timeline, name_of(Mode::simulated));
+  const std::array parts{
+      schedules::TracePart{name_of(Mode::simulated), &timed.step, &timed.emulation->simulated_timeline},
+      schedules::TracePart{basis_of(mode), &timed.step, &timed.timeline}};
   return schedules::to_trace(parts);
 }
 
+void add_times(const TimedStep& timed, core::ScheduleRecord& record) {
+  for (const schedules::Breakdown& rank : schedules::breakdown_of(timed.step, timed.timeline)) {
+    record.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / kPsPerMs);
+  }
+  record.timeline = program::timeline_record(timed.step, timed.timeline);
+  record.samples_ms = {record.makespan_ms};
+  if (!timed.emulation) return;
+  record.samples_ms = timed.emulation->samples_ms;
+  record.late_us = timed.emulation->late_us;
+  record.energy = timed.emulation->energy;
+  record.simulated_ms = timed.simulated_ms;
+}
+
 std::string trace_text(const Result& result, Mode mode) {
-  if (!result.filled || result.emulation) return trace_text(result.step, result.timeline, result.emulation, mode);
+  if (!result.filled || result.emulation) return trace_text(static_cast<const TimedStep&>(result), mode);
   const Filled& filled = *result.filled;
   std::vector<schedules::TracePart> parts;
   for (std::size_t s = 0; s < filled.steps.size(); ++s) {
@@ -133,7 +139,8 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   record.w_memory = flags.w_share();
   record.bound_ms = result.bound_ms;
   add_counts(record, result);
-  add_times(record, result);
+  add_spans(record, result);
+  add_times(result, record);
   if (one.entry != nullptr) record.weight_versions.emplace();
   for (std::int32_t r = 0; one.entry != nullptr && r < one.shape.ranks; ++r) {
     record.weight_versions->push_back(schedules::weight_versions(*one.entry, one.shape, r));
@@ -141,7 +148,6 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   if (const auto& form = result.closed_form) {
     record.closed_form_ms = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
   }
-  record.timeline = program::timeline_record(result.step, result.timeline);
   if (result.filled) {
     record.filler = filler_record(flags.filler, *result.filled);
     if (!result.emulation) record.timeline = timeline_record(*result.filled);
@@ -153,15 +159,16 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
 
 namespace {
 
-struct Cell {
-  const char* name;
-  const char* unit;
-  int width;
-  std::string text;
-};
+using Column = program::Column<Row>;
 
-std::string percent(double share) {
-  return fmt::format("{:.2f}", 100 * share);
+std::string ms_or_none(const std::optional<double>& ms) {
+  return ms ? fmt::format("{:.3f}", *ms) : "N/A";
+}
+
+// Shares in percent.
+template <class Share>
+Column percents(const char* name, int width, const Share& share) {
+  return {{name, "(%)", width}, {2, 100}, share};
 }
 
 // "ok" or "hang"; for buffered channels the smallest number of slots that works.
@@ -178,10 +185,6 @@ std::string slots_text(const Result& result) {
     if (!hang && transport.starts_with(prefix)) return transport.substr(prefix.size());
   }
   return ">4";
-}
-
-std::string form_text(const Result& result) {
-  return result.closed_form ? fmt::format("{:.3f}", result.closed_form->cost) : "N/A";
 }
 
 std::string difference_text(const Result& result) {
@@ -212,47 +215,21 @@ double excess_of(const Result& result) {
   return core::median(result.emulation->samples_ms) / result.simulated_ms - 1;
 }
 
-void add_emulation(std::vector<Cell>& cells, const PipelineFlags& flags, const Result& result) {
-  cells.push_back({"simulated", "(ms)", 10, fmt::format("{:.3f}", result.simulated_ms)});
-  cells.push_back(
-      {flags.mode == Mode::real ? "real/sim" : "emu/sim", "(%)", 8, fmt::format("{:+.2f}", 100 * excess_of(result))});
-  cells.push_back({"late", "(us)", 7, fmt::format("{:.0f}", result.emulation->late_us)});
+constexpr program::Shown kMs{.decimals = 3};
+
+std::vector<Column> filled_columns() {
+  return {{{"refresh", "(steps)", 7}, program::kWhole, [](auto& r) { return r.result.filled->steps.size(); }},
+          percents("filled", 7, [](auto& r) { return r.result.filled->filled; }),
+          percents("util", 6, [](auto& r) { return r.result.filled->utilization_without; }),
+          percents("u_filled", 8, [](auto& r) { return r.result.filled->utilization; }),
+          {{"unfilled", "(ms)", 10}, kMs, [](auto& r) { return r.result.filled->makespan_without_ms; }}};
 }
 
-void add_filled(std::vector<Cell>& cells, const Filled& filled) {
-  cells.push_back({"refresh", "(steps)", 7, fmt::format("{}", filled.steps.size())});
-  cells.push_back({"filled", "(%)", 7, percent(filled.filled)});
-  cells.push_back({"util", "(%)", 6, percent(filled.utilization_without)});
-  cells.push_back({"u_filled", "(%)", 8, percent(filled.utilization)});
-  cells.push_back({"unfilled", "(ms)", 10, fmt::format("{:.3f}", filled.makespan_without_ms)});
-}
-
-std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Result& result) {
-  const Worst worst = worst_of(result);
-  std::vector<Cell> cells{
-      {"ranks", "", 5, fmt::format("{}", one.shape.ranks)},
-      {"micro", "", 5, fmt::format("{}", one.shape.microbatches)},
-      {"chunks", "", 6, fmt::format("{}", one.schedule.chunks())},
-      {"slices", "", 6, fmt::format("{}", one.schedule.slices())},
-      {"makespan", "(ms)", 10, fmt::format("{:.3f}", result.spans.makespan)},
-      {"own_span", "(ms)", 10, fmt::format("{:.3f}", result.spans.own)},
-      {"bound", "(ms)", 10, result.bound_ms ? fmt::format("{:.3f}", *result.bound_ms) : "N/A"},
-      {"closed", "(ms)", 10, form_text(result)},
-      {"diff", "(ms)", 7, difference_text(result)},
-      {"of_ideal", "(%)", 8, percent(result.bubbles.of_ideal)},
-      {"of_mksp", "(%)", 8, percent(result.bubbles.of_makespan)},
-      {"of_own", "(%)", 8, percent(result.bubbles.of_own_span)},
-      {"own_ideal", "(%)", 9, percent(result.bubbles.own_of_ideal)},
-      {"peak_W", "(mb)", 7, fmt::format("{:.2f}", worst.until_w) + (is_over_memory(result, flags) ? "!" : "")},
-      {"peak_B", "(mb)", 6, fmt::format("{:.2f}", worst.until_b)},
-      {"sends", "", 5, fmt::format("{}", worst.sends)},
-      {"blocking", "", 8, verdict(result, "blocking")},
-      {"batched", "", 7, verdict(result, "batched")},
-      {"slots", "", 5, slots_text(result)},
-  };
-  if (result.filled) add_filled(cells, *result.filled);
-  if (result.emulation) add_emulation(cells, flags, result);
-  return cells;
+std::vector<Column> emulation_columns(Mode mode) {
+  return {{{"simulated", "(ms)", 10}, kMs, [](auto& r) { return r.result.simulated_ms; }},
+          {{mode == Mode::real ? "real/sim" : "emu/sim", "(%)", 8},
+           [](auto& r) { return fmt::format("{:+.2f}", 100 * excess_of(r.result)); }},
+          {{"late", "(us)", 7}, program::kWhole, [](auto& r) { return r.result.emulation->late_us; }}};
 }
 
 std::string slices_text(const Case& one) {
@@ -329,20 +306,40 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
   return text;
 }
 
-std::string columns_text(const PipelineFlags& flags, const Case& one, const Result& result) {
-  std::string names = fmt::format("#{:<14}", "schedule");
-  std::string units = fmt::format("#{:<14}", "");
-  for (const Cell& cell : cells_of(flags, one, result)) {
-    names += fmt::format(" {:>{}}", cell.name, cell.width);
-    units += fmt::format(" {:>{}}", cell.unit, cell.width);
-  }
-  return names + "\n" + units + "\n";
-}
-
-std::string row_text(const PipelineFlags& flags, const Case& one, const Result& result) {
-  std::string text = fmt::format("{:<15}", one.name);
-  for (const Cell& cell : cells_of(flags, one, result)) text += fmt::format(" {:>{}}", cell.text, cell.width);
-  return text + "\n";
+std::vector<Column> columns(const PipelineFlags& flags) {
+  using program::kWhole;
+  const auto closed = [](auto& r) {
+    return ms_or_none(r.result.closed_form ? std::optional(r.result.closed_form->cost) : std::nullopt);
+  };
+  const auto peak_w = [](auto& r) {
+    return fmt::format("{:.2f}", worst_of(r.result).until_w) + (is_over_memory(r.result, r.flags) ? "!" : "");
+  };
+  std::vector<Column> columns{
+      {{"schedule", "", -14}, [](auto& r) { return r.one.name; }},
+      {{"ranks", "", 5}, kWhole, [](auto& r) { return r.one.shape.ranks; }},
+      {{"micro", "", 5}, kWhole, [](auto& r) { return r.one.shape.microbatches; }},
+      {{"chunks", "", 6}, kWhole, [](auto& r) { return r.one.schedule.chunks(); }},
+      {{"slices", "", 6}, kWhole, [](auto& r) { return r.one.schedule.slices(); }},
+      {{"makespan", "(ms)", 10}, kMs, [](auto& r) { return r.result.spans.makespan; }},
+      {{"own_span", "(ms)", 10}, kMs, [](auto& r) { return r.result.spans.own; }},
+      {{"bound", "(ms)", 10}, [](auto& r) { return ms_or_none(r.result.bound_ms); }},
+      {{"closed", "(ms)", 10}, closed},
+      {{"diff", "(ms)", 7}, [](auto& r) { return difference_text(r.result); }},
+      percents("of_ideal", 8, [](auto& r) { return r.result.bubbles.of_ideal; }),
+      percents("of_mksp", 8, [](auto& r) { return r.result.bubbles.of_makespan; }),
+      percents("of_own", 8, [](auto& r) { return r.result.bubbles.of_own_span; }),
+      percents("own_ideal", 9, [](auto& r) { return r.result.bubbles.own_of_ideal; }),
+      {{"peak_W", "(mb)", 7}, peak_w},
+      {{"peak_B", "(mb)", 6}, {}, [](auto& r) { return worst_of(r.result).until_b; }},
+      {{"sends", "", 5}, kWhole, [](auto& r) { return worst_of(r.result).sends; }},
+      {{"blocking", "", 8}, [](auto& r) { return verdict(r.result, "blocking"); }},
+      {{"batched", "", 7}, [](auto& r) { return verdict(r.result, "batched"); }},
+      {{"slots", "", 5}, [](auto& r) { return slots_text(r.result); }},
+  };
+  const auto add = [&](const std::vector<Column>& more) { columns.insert(columns.end(), more.begin(), more.end()); };
+  if (flags.filler.given()) add(filled_columns());
+  if (flags.mode != Mode::simulated) add(emulation_columns(flags.mode));
+  return columns;
 }
 
 void Agreement::add(const Case& one, const Result& result) {

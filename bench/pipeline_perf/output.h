@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/pipeline_perf/cases.h"
+#include "bench/program/columns.h"
 #include "bench/program/program.h"
 #include "core/record.h"
 #include "schedules/step/breakdown.h"
@@ -13,8 +14,9 @@
 namespace lockstep::pipeline {
 
 // A trace (schedules/step/traces.h); for an emulated or real step, with its simulation above it.
-std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
-                       const std::optional<Emulation>& emulation, Mode mode = Mode::emulated);
+std::string trace_text(const TimedStep& timed, Mode mode);
+// Adds samples, exposed time and the timeline to the record of a step with this makespan.
+void add_times(const TimedStep& timed, core::ScheduleRecord& record);
 
 // The trace of a row; if bubbles are filled, the steps of a refresh one above the other.
 std::string trace_text(const Result& result, Mode mode);
@@ -26,9 +28,12 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
 // The text output of pipeline_perf, as pure functions of the results.
 
 std::string heading_text(const PipelineFlags& flags, const Cases& cases);
-// The column names and their units.
-std::string columns_text(const PipelineFlags& flags, const Case& one, const Result& result);
-std::string row_text(const PipelineFlags& flags, const Case& one, const Result& result);
+struct Row {
+  const PipelineFlags& flags;
+  const Case& one;
+  const Result& result;
+};
+std::vector<program::Column<Row>> columns(const PipelineFlags& flags);
 // Relative differences of emulated or real rows from simulated ones.
 class Agreement {
  public:

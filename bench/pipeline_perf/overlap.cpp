@@ -279,10 +279,8 @@ void emulate_case(OverlapResult& result, const OverlapFlags& flags) {
   options.link = flags.link;
   options.deadline = std::chrono::seconds(flags.timeout_s);
   options.plan_of = [&](Comm comm, int ranks) { return plan_of(flags, comm, ranks); };
-  EmulatedRuns runs = emulate(result.step, options, flags.repeat);
-  result.step_ms = core::median(runs.emulation.samples_ms);
-  result.emulation = std::move(runs.emulation);
-  result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
+  add_runs(emulate(result.step, options, flags.repeat), result);
+  result.step_ms = core::median(result.emulation->samples_ms);
 }
 
 }  // namespace
@@ -303,9 +301,6 @@ OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& one) {
   result.communication_ms = simulate_step(flags, overlap_step(flags, one, false)).makespan_ms;
   result.closed_form_ms = recurrence_of(flags, one);
   if (flags.mode == Mode::emulated) emulate_case(result, flags);
-  for (const auto& rank : schedules::breakdown_of(result.step, result.timeline)) {
-    result.exposed_of_rank_ms.push_back(ms_of(rank.all_exposed_ps()));
-  }
   for (const Task& task : result.step.of_rank.front().tasks) result.collectives += task.comm != Comm::none ? 1 : 0;
   const schedules::SentBytes sent = schedules::count_sent(result.step).front();
   for (const double bytes : sent.of_groups) result.sent_bytes += bytes;

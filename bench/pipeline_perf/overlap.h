@@ -70,17 +70,12 @@ plan::Plan plan_of(const OverlapFlags& flags, schedules::Comm comm, int ranks);
 
 // The time of a data-parallel step, and the share of its communication that kernels hide.
 
-struct OverlapResult {
-  schedules::Step step;
-  schedules::StepTimeline timeline;
+struct OverlapResult : TimedStep {
   double step_ms = 0;           // kernels and communication overlapped
   double compute_ms = 0;        // kernels alone
   double communication_ms = 0;  // the same collectives in the same order, with kernels that take no time
-  double simulated_ms = 0;      // step_ms in virtual time
   // The recurrence of gradient buckets; only for rings.
   std::optional<double> closed_form_ms;
-  std::optional<Emulation> emulation;
-  std::vector<double> exposed_of_rank_ms;
   std::int32_t collectives = 0;  // per rank
   double sent_bytes = 0;         // per rank
 

@@ -154,9 +154,6 @@ void add_spans(Result& result, const Case& one, const PipelineFlags& flags) {
   for (double& own : result.spans.of_rank) own += behind_ms;
   if (result.emulation) result.spans.makespan = core::median(result.emulation->samples_ms);  // as measured by threads
   result.bubbles = schedules::bubbles_of(result.spans);
-  for (const schedules::Breakdown& rank : schedules::breakdown_of(result.step, result.timeline)) {
-    result.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / kPsPerMs);
-  }
 }
 
 // The row's step is the first of a refresh, which has most of the work.
@@ -176,15 +173,7 @@ void emulate_case(Result& result, const PipelineFlags& flags) {
     const EmulatedRuns without = emulate(result.filled->without, options, flags.repeat);
     result.filled->makespan_without_ms = core::median(without.emulation.samples_ms);
   }
-  EmulatedRuns runs = emulate(result.step, options, flags.repeat);
-  result.emulation = std::move(runs.emulation);
-  result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
-}
-
-void run_real_case(Result& result, const Case& one, const PipelineFlags& flags) {
-  EmulatedRuns runs = run_real(one.schedule, result.step, flags);
-  result.emulation = std::move(runs.emulation);
-  result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
+  add_runs(emulate(result.step, options, flags.repeat), result);
 }
 
 double most_held(const Result& result) {
@@ -215,7 +204,7 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
   result.timeline = std::move(simulation.timeline);
   if (flags.filler.given()) fill_case(result, one, flags);
   if (flags.mode == Mode::emulated) emulate_case(result, flags);
-  if (flags.mode == Mode::real) run_real_case(result, one, flags);
+  if (flags.mode == Mode::real) add_runs(run_real(one.schedule, result.step, flags), result);
   add_spans(result, one, flags);
   result.counts = schedules::count_ranks(one.schedule, flags.w_share());
   result.bound_ms = bound_ms(one, result, flags);
@@ -243,6 +232,11 @@ EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOpti
   std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.makespan_ns < b.makespan_ns; });
   result.timeline = std::move(runs[runs.size() / 2].timeline);
   return result;
+}
+
+void add_runs(EmulatedRuns runs, TimedStep& timed) {
+  timed.emulation = std::move(runs.emulation);
+  timed.emulation->simulated_timeline = std::exchange(timed.timeline, std::move(runs.timeline));
 }
 
 namespace {

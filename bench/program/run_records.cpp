@@ -81,6 +81,27 @@ core::ScheduleRecord replicas_record(const core::RunRecord& run, std::int32_t re
   return record;
 }
 
+core::StepRecord new_step_record(const core::RunRecord& run, const std::string& part, int ranks, int threads,
+                                 core::DType dtype) {
+  return {.run = run.run,
+          .program = run.program,
+          .basis = run.basis,
+          .part = part,
+          .ranks = ranks,
+          .threads = threads,
+          .dtype = std::string(core::short_name_of(dtype))};
+}
+
+void add_group(const std::string& group, const core::NamedNumbers& numbers, core::NamedNumbers& to) {
+  for (const auto& [name, value] : numbers) to.emplace_back(group + "." + name, value);
+}
+
+void set_error(const std::string& wrong, core::StepRecord& record) {
+  if (wrong.empty()) return;
+  record.status = "wrong";
+  record.error = wrong;
+}
+
 core::RunRecord new_run_record(const Invocation& flags, const std::string& basis, int ranks) {
   core::RunRecord run = core::new_run(flags.program, flags.command);
   run.ranks = ranks;

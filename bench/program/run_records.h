@@ -9,6 +9,7 @@
 
 #include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
+#include "core/dtype.h"
 #include "core/record.h"
 #include "schedules/step/breakdown.h"
 
@@ -19,6 +20,14 @@ core::RunRecord new_run_record(const Invocation& flags, const std::string& basis
 // The record of a run with real kernels on `ranks` ranks of `threads` threads each; emulated if links join them.
 core::RunRecord real_run_record(const Invocation& flags, int ranks, int threads, std::uint64_t seed,
                                 const std::optional<transports::LinkSpec>& link = {});
+
+// A record of a step, or a part of one, with what all of them have.
+core::StepRecord new_step_record(const core::RunRecord& run, const std::string& part, int ranks, int threads,
+                                 core::DType dtype);
+// Adds the numbers as "group.name".
+void add_group(const std::string& group, const core::NamedNumbers& numbers, core::NamedNumbers& to);
+// Marks it as wrong unless `wrong` is empty.
+void set_error(const std::string& wrong, core::StepRecord& record);
 
 // The parts of one rank's step with the names that records and tables use, in display order; their sum is the step.
 std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);

@@ -31,8 +31,12 @@ std::size_t cause_of(std::string_view part) {
   return part == "bubble" ? 2 : part == "around" ? 3 : 0;
 }
 
+core::IntervalRecord record_of(const core::Interval& interval) {
+  return {interval.low, interval.high};
+}
+
 Loss loss_of(const char* to, const std::vector<double>& shares) {
-  return {to, core::median(shares), interval_of(shares)};
+  return {to, core::median(shares), record_of(interval_of(shares))};
 }
 
 // The shares of one round: parts of the measured step beyond those of one rank's step at its ideal length.
@@ -43,14 +47,14 @@ std::array<double, kCauses.size()> shares_of(const StepSample& one, const StepSa
   return shares;
 }
 
-void decide(Efficiency& efficiency, const Ideal& ideal) {
-  const auto [low, high] = efficiency.interval;
+void decide(Efficiency& efficiency, const core::Interval& interval, std::size_t rounds, const Ideal& ideal) {
+  const auto [low, high] = interval;
   if (ideal.others > kMostOthers) {
     efficiency.undecided =
         fmt::format("other programs used {:.0f} % of the cores; an idle machine would decide", 100 * ideal.others);
-  } else if (efficiency.rounds < kFewestRounds && !ideal.simulated) {
-    efficiency.undecided = fmt::format("{} of at least {} rounds; more --rounds or --time-budget would decide",
-                                       efficiency.rounds, kFewestRounds);
+  } else if (rounds < kFewestRounds && !ideal.simulated) {
+    efficiency.undecided =
+        fmt::format("{} of at least {} rounds; more --rounds or --time-budget would decide", rounds, kFewestRounds);
   } else if (low > 1 && !ideal.can_exceed) {
     efficiency.undecided = fmt::format(
         "{:.0f} to {:.0f} % is not possible with the same work per rank: one rank's steps were disturbed; an idle "
@@ -58,9 +62,9 @@ void decide(Efficiency& efficiency, const Ideal& ideal) {
         100 * low, 100 * high);
   } else if (high >= 1 && low <= 1 && high - low > 2 * kNarrow) {
     efficiency.undecided = fmt::format("spread {:.0f} % in {} rounds; more --rounds or an idle machine would decide",
-                                       50 * (high - low), efficiency.rounds);
+                                       50 * (high - low), rounds);
   } else {
-    efficiency.verdict = high < 1 ? Verdict::loss : low > 1 ? Verdict::superlinear : Verdict::no_loss;
+    efficiency.verdict = high < 1 ? "loss" : low > 1 ? "superlinear" : "no loss";
   }
 }
 
@@ -76,10 +80,12 @@ Efficiency efficiency_of(std::span<const StepSample> one, std::span<const StepSa
     const auto of_round = shares_of(one[round], many[round], scale);
     for (std::size_t cause = 0; cause < kCauses.size(); ++cause) shares[cause].push_back(of_round[cause]);
   }
-  Efficiency efficiency{.value = core::median(reached), .interval = interval_of(reached), .rounds = one.size()};
-  decide(efficiency, ideal);
+  const core::Interval interval = interval_of(reached);
+  Efficiency efficiency{.value = core::median(reached), .ideal_speedup = ideal.speedup};
+  if (!ideal.simulated) efficiency.interval = record_of(interval);
+  decide(efficiency, interval, one.size(), ideal);
   if (ideal.shares_cores) {  // a rank's waits are kernels of the rank that has its core
-    efficiency.losses = {{"cores", 1 - efficiency.value, {1 - efficiency.interval.high, 1 - efficiency.interval.low}}};
+    efficiency.losses = {{"cores", 1 - efficiency.value, {1 - interval.high, 1 - interval.low}}};
     return efficiency;
   }
   double named = efficiency.value;

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include "bench/mini_train/report.h"
+#include "bench/program/columns.h"
 #include "bench/program/place.h"
+#include "bench/program/run_records.h"
 #include "core/dtype.h"
 
 namespace lockstep::scaling {
@@ -71,32 +73,27 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
   return text;
 }
 
-std::string columns_text() {
-  return fmt::format("{:<6} {:<34} {:>6} {:>10} {:>10} {:>6} {:>16}  {}\n", "# mode", "layout", "ranks", "step ms",
-                     "tokens/s", "ideal", "efficiency %", "basis; what takes the rest, with 95 % intervals");
-}
-
 namespace {
 
-std::string percents(const core::Interval& interval) {
+std::string percents(const core::IntervalRecord& interval) {
   return fmt::format("{:.0f} to {:.0f}", 100 * interval.low, 100 * interval.high);
 }
 
 // "71 (65 to 77)", "undecided"; simulated: "71".
 std::string efficiency_cell(const Result& result) {
   if (!result.efficiency) return "-";
-  if (result.efficiency->verdict == Verdict::undecided) return "undecided";
-  std::string value = fmt::format("{:.0f}", 100 * result.efficiency->value);
-  if (result.simulated()) return value;
-  return fmt::format("{} ({})", value, percents(result.efficiency->interval));
+  if (result.efficiency->undecided) return "undecided";
+  const std::string value = fmt::format("{:.0f}", 100 * result.efficiency->value);
+  const auto& interval = result.efficiency->interval;
+  return interval ? fmt::format("{} ({})", value, percents(*interval)) : value;
 }
 
 // "lost to compute 20 % (15 to 25), communication 9 % (7 to 11)": losses that are decided, of a hundredth and more.
 std::string losses_text(const Result& result) {
-  if (!result.efficiency->undecided.empty()) return "; undecided: " + result.efficiency->undecided;
+  if (result.efficiency->undecided) return "; undecided: " + *result.efficiency->undecided;
   std::string text;
   for (const Loss& loss : result.efficiency->losses) {
-    if (!loss.is_decided() || std::abs(loss.share) < 0.01) continue;
+    if (!is_decided(loss) || std::abs(loss.share) < 0.01) continue;
     text += fmt::format("{} {} {:.0f} %", text.empty() ? "; lost to" : ",", loss.to, 100 * loss.share);
     if (!result.simulated()) text += " (" + percents(loss.interval) + ")";
   }
@@ -113,7 +110,7 @@ std::string simulated_text(const Result& result, const std::vector<Result>& meas
   std::string text = "simulated";
   for (const Result& other : measured) {
     if (other.mode != result.mode || other.name != result.name || other.oversubscribed) continue;
-    if (!result.efficiency->undecided.empty()) break;
+    if (result.efficiency->undecided) break;
     const core::Interval ms = interval_of(other.rounds_ms());
     const auto off = [&](double measured_ms) { return 100 * (measured_ms / result.step_ms() - 1); };
     text += fmt::format(", {:+.0f} % ({:+.0f} to {:+.0f}) from measured tokens/s", off(other.step_ms()), off(ms.low),
@@ -125,11 +122,20 @@ std::string simulated_text(const Result& result, const std::vector<Result>& meas
 
 }  // namespace
 
-std::string row_text(const Result& result, const std::vector<Result>& measured) {
-  return fmt::format("{:<6} {:<34} {:>6} {:>10.2f} {:>10.0f} {:>6.0f} {:>16}  {}\n", name_of(result.mode), result.name,
-                     fmt::format("{}{}", result.options.layout.ranks(), result.oversubscribed ? "*" : ""),
-                     result.step_ms(), result.tokens_per_s(), result.ideal_speedup, efficiency_cell(result),
-                     result.simulated() ? simulated_text(result, measured) : measured_text(result));
+std::vector<program::Column<Result>> columns(const std::vector<Result>& measured) {
+  using program::kWhole;
+  const auto ranks = [](auto& r) { return fmt::format("{}{}", r.options.layout.ranks(), r.oversubscribed ? "*" : ""); };
+  const auto basis = [&measured](auto& r) {
+    return " " + (r.simulated() ? simulated_text(r, measured) : measured_text(r));
+  };
+  return {{{"mode", "", -5}, [](auto& r) { return name_of(r.mode); }},
+          {{"layout", "", -34}, [](auto& r) { return r.name; }},
+          {{"ranks", "", 6}, ranks},
+          {{"step ms", "", 10}, {}, [](auto& r) { return r.step_ms(); }},
+          {{"tokens/s", "", 10}, kWhole, [](auto& r) { return r.tokens_per_s(); }, program::figure("tokens_per_s")},
+          {{"ideal", "", 6}, kWhole, [](auto& r) { return r.ideal_speedup; }},
+          {{"efficiency %", "", 16}, efficiency_cell},
+          {{" basis; what takes the rest, with 95 % intervals"}, basis}};
 }
 
 namespace {
@@ -149,57 +155,53 @@ std::string slowdowns_text(const Result& result) {
 
 // Both predictions from pieces, and the differences of the measured step from them by part.
 std::string pieces_text(const Result& result) {
-  const core::StepTimeRecord& measured = result.step("measured");
-  const core::Summary summary = core::summarize(measured.samples_ms);
-  std::string text = fmt::format("#   its pieces: measured {:.2f} ms (5 to 95 %: {:.2f} to {:.2f})\n", measured.step_ms,
-                                 summary.p5, summary.p95);
-  for (const char* kind : {"isolated", "contended"}) {
-    const core::StepTimeRecord& step = result.step(kind);
-    text += fmt::format("#   {:<9} {:.2f} ms; measured is {:+.1f} % longer: {}\n", kind, step.step_ms,
-                        100 * (measured.step_ms / step.step_ms - 1),
-                        difference_text(step.parts_ms, measured.parts_ms, measured.step_ms));
+  const core::Summary summary = core::summarize(result.step("measured").samples_us);
+  const StepSample measured = sample_of(result.step("measured"));
+  std::string text = fmt::format("#   its pieces: measured {:.2f} ms (5 to 95 %: {:.2f} to {:.2f})\n", measured.ms,
+                                 summary.p5 / 1e3, summary.p95 / 1e3);
+  for (const char* mode : {"isolated", "contended"}) {
+    const StepSample step = sample_of(result.step(mode));
+    text +=
+        fmt::format("#   {:<9} {:.2f} ms; measured is {:+.1f} % longer: {}\n", mode, step.ms,
+                    100 * (measured.ms / step.ms - 1), difference_text(step.parts_ms, measured.parts_ms, measured.ms));
   }
   return text + slowdowns_text(result);
 }
 
 namespace {
 
-core::IntervalRecord interval_record(const core::Interval& interval) {
-  return {interval.low, interval.high};
-}
-
-void add_efficiency(const Result& result, core::ScalingRecord& record) {
-  const Efficiency& efficiency = *result.efficiency;
-  record.efficiency = efficiency.value;
-  if (!result.simulated()) record.efficiency_interval = interval_record(efficiency.interval);
-  record.verdict = name_of(efficiency.verdict);
-  if (!efficiency.undecided.empty()) record.undecided = efficiency.undecided;
-  for (const Loss& loss : efficiency.losses) {
-    record.losses.push_back({loss.to, loss.share, interval_record(loss.interval)});
-  }
+core::NamedNumbers scaled(core::NamedNumbers numbers, double factor) {
+  for (auto& [name, value] : numbers) value *= factor;
+  return numbers;
 }
 
 }  // namespace
 
-core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result, const std::string& machine) {
-  core::ScalingRecord record{.run = run.run,
-                             .program = run.program,
-                             .basis = run.basis,
-                             .mode = name_of(result.mode),
-                             .model = mini_train::model_record(result.options),
-                             .layout = mini_train::layout_record(result.options.layout),
-                             .dtype = std::string(core::short_name_of(result.options.layout.compute)),
-                             .ranks = result.options.layout.ranks(),
-                             .threads = result.options.threads,
-                             .oversubscribed = result.oversubscribed,
-                             .sequences_per_step = result.options.layout.global_batch(),
-                             .tokens_per_step = result.options.tokens_per_step(),
-                             .steps = result.steps,
-                             .tokens_per_s = result.tokens_per_s(),
-                             .ideal_speedup = result.ideal_speedup,
-                             .rounds_ms = result.rounds_ms()};
-  if (!machine.empty()) record.machine = machine;
-  if (result.efficiency) add_efficiency(result, record);
+core::StepTimeRecord step_record(const char* mode, const std::vector<double>& samples_ms,
+                                 const core::NamedNumbers& parts_ms) {
+  core::StepTimeRecord record{.direction = "step", .mode = mode, .parts_us = scaled(parts_ms, 1e3)};
+  for (const double ms : samples_ms) record.samples_us.push_back(1e3 * ms);
+  return record;
+}
+
+StepSample sample_of(const core::StepTimeRecord& step) {
+  return {core::median(step.samples_us) / 1e3, scaled(step.parts_us, 1e-3)};
+}
+
+core::StepRecord scaling_record(const core::RunRecord& run, const Result& result, const std::string& machine) {
+  const trainer::TrainOptions& options = result.options;
+  core::StepRecord record =
+      program::new_step_record(run, "scaling", options.layout.ranks(), options.threads, options.layout.compute);
+  record.model = mini_train::model_record(options);
+  record.layout = mini_train::layout_record(options.layout);
+  record.oversubscribed = result.oversubscribed;
+  record.choices = {{"mode", name_of(result.mode)}};
+  if (!machine.empty()) record.choices.emplace_back("machine", machine);
+  record.sizes = {{"sequences_per_step", options.layout.global_batch()},
+                  {"tokens_per_step", options.tokens_per_step()}};
+  record.times = result.steps;
+  record.series = {{"rounds_ms", result.rounds_ms()}};
+  record.efficiency = result.efficiency;
   if (!result.times) return record;
   record.energy = result.times->energy;
   record.slowdowns = rows_of(result);

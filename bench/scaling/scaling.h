@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/program/columns.h"
 #include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "collectives/backends/mesh.h"
@@ -242,27 +243,13 @@ struct Ideal {
   double others = 0;          // share of the cores that other programs used
 };
 
-enum class Verdict : std::uint8_t { loss, no_loss, superlinear, undecided };
-inline const char* name_of(Verdict verdict) {
-  constexpr std::array kNames{"loss", "no loss", "superlinear", "undecided"};
-  return kNames[static_cast<std::size_t>(verdict)];
+// With the layout's verdict, and what would decide it. Losses are shares of the layout's step; with the value they add
+// up to 1.
+using Efficiency = core::EfficiencyRecord;
+using Loss = core::LossRecord;
+inline bool is_decided(const Loss& loss) {
+  return loss.interval.low > 0 || loss.interval.high < 0;
 }
-
-struct Loss {
-  const char* to;  // "compute", "communication", "bubble", "other"; "cores" alone where ranks share them
-  double share = 0;
-  core::Interval interval{0, 0};
-  bool is_decided() const { return interval.low > 0 || interval.high < 0; }
-};
-
-struct Efficiency {
-  double value = 1;
-  core::Interval interval{1, 1};  // 95 %
-  std::size_t rounds = 0;
-  Verdict verdict = Verdict::undecided;
-  std::string undecided = {};     // why the samples do not decide, and what would; empty if they do
-  std::vector<Loss> losses = {};  // shares of the layout's step; with `value` they add up to 1
-};
 
 // 95 % interval of the median: the range of fewer than 10 samples, else its bootstrap interval.
 core::Interval interval_of(std::span<const double> samples);
@@ -310,6 +297,11 @@ trainer::TrainOptions two_replicas_of(trainer::TrainOptions many);
 
 // Results of a layout, as a row of the table and as a record.
 
+// A whole step as its record has it, and back.
+core::StepTimeRecord step_record(const char* mode, const std::vector<double>& samples_ms,
+                                 const core::NamedNumbers& parts_ms);
+StepSample sample_of(const core::StepTimeRecord& step);
+
 struct Result {
   Mode mode = Mode::weak;
   std::string name;  // "dp=2,zero=1"
@@ -323,28 +315,26 @@ struct Result {
   std::vector<core::StepTimeRecord> steps = {};
 
   bool simulated() const { return rounds.empty(); }
-  const core::StepTimeRecord& step(std::string_view kind) const {
-    return *std::find_if(steps.begin(), steps.end(), [&](const auto& one) { return one.kind == kind; });
+  const core::StepTimeRecord& step(std::string_view of_mode) const {
+    return *std::find_if(steps.begin(), steps.end(), [&](const auto& one) { return one.mode == of_mode; });
   }
   std::vector<double> rounds_ms() const {
     std::vector<double> all_ms;
     for (const StepSample& sample : rounds) all_ms.push_back(sample.ms);
     return all_ms;
   }
-  StepSample last_step() const { return {steps.back().step_ms, steps.back().parts_ms}; }
-  double step_ms() const { return simulated() ? steps.back().step_ms : core::median(rounds_ms()); }
+  double step_ms() const { return simulated() ? sample_of(steps.back()).ms : core::median(rounds_ms()); }
   double tokens_per_s() const { return static_cast<double>(options.tokens_per_step()) / step_ms() * 1e3; }
 };
 
 std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
                          int most_ranks, int cores);
-std::string columns_text();
-// `measured`: the measured layouts, with which a simulated one is compared.
-std::string row_text(const Result& result, const std::vector<Result>& measured);
+// `measured`: the measured layouts, with which simulated ones are compared.
+std::vector<program::Column<Result>> columns(const std::vector<Result>& measured);
 // The step beside the sum of its pieces, and the slowdowns of those that run concurrently.
 std::string pieces_text(const Result& result);
 
 // `machine`: on which it was simulated; empty: from pieces.
-core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result, const std::string& machine);
+core::StepRecord scaling_record(const core::RunRecord& run, const Result& result, const std::string& machine);
 
 }  // namespace lockstep::scaling

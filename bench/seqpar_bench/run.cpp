@@ -248,8 +248,7 @@ std::string Result::wrong() const {
     const double sent = part.most_sent_bytes(direction);
     const double listed = part.most_formula_bytes(direction);
     if (std::fabs(sent - listed) > 0.5) {
-      return fmt::format("{:.0f} bytes sent {}, but the list has {:.0f}", sent,
-                         direction == Direction::forward ? "forward" : "backward", listed);
+      return fmt::format("{:.0f} bytes sent {}, but the list has {:.0f}", sent, name_of(direction), listed);
     }
   }
   return "";

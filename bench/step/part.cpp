@@ -274,6 +274,16 @@ bool PartResult::sent_as_formula() const {
   return step_bench::sent_as_formula(sent_bytes(), least_bytes(), formula_bytes());
 }
 
+void add_part(const PartResult& part, std::span<const char* const> shares, core::StepRecord& record) {
+  record.times = part.times.records(shares);
+  record.checked_passes = part.checked_passes;
+  record.energy = part.energy;
+}
+
+std::string energy_text(const PartResult& part, bool is_last) {
+  return part.energy || is_last ? part.energy_text : "";
+}
+
 std::vector<PartResult> run_parts(const PartFlags& flags, const PartRow& row, const MakeParts& make) {
   const Rounds rounds{
       .warmup = flags.warmup_rounds,

@@ -12,8 +12,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bench/program/columns.h"
 #include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "bench/step/pass.h"
@@ -182,6 +184,26 @@ struct PartResult {
   bool sent_as_formula() const;  // all ranks together
   bool is_wrong() const { return wrong() != 0 || !sent_as_formula(); }
 };
+
+// Adds what the engine measured: times, checked passes, energy. `shares`: names of the shares of a rank's time.
+void add_part(const PartResult& part, std::span<const char* const> shares, core::StepRecord& record);
+// One line below a table's row; if nothing was measured, below its last row only.
+std::string energy_text(const PartResult& part, bool is_last);
+
+// Columns of a pass in each mode: medians in ms. A Row has part(), its result.
+template <class Row>
+std::vector<program::Column<Row>> mode_columns(Direction direction) {
+  std::vector<program::Column<Row>> columns;
+  for (const auto& [name, mode] : {std::pair{"kernels", Mode::kernels},
+                                   {"comm", Mode::exchanges},
+                                   {"serial", Mode::serial},
+                                   {"async", Mode::overlapped}}) {
+    columns.push_back({{name, "(ms)", 9, name_of(direction)}, program::kUsAsMs, [mode = mode, direction](auto& row) {
+                         return row.part().times.median_us(mode, direction);
+                       }});
+  }
+  return columns;
+}
 
 // The rounds of a measurement: in each, every part runs once in every mode.
 struct Rounds {

@@ -35,6 +35,9 @@ constexpr bool is_whole(Mode mode) {
 
 enum class Direction : std::uint8_t { forward, backward };
 inline constexpr std::array kDirections{Direction::forward, Direction::backward};
+constexpr const char* name_of(Direction direction) {
+  return direction == Direction::forward ? "forward" : "backward";
+}
 
 // A rank's collectives among the members of a channel. All ranks must make them in the same order and run them in the
 // same order, in one thread at a time. Equal operations share one collective.
@@ -82,9 +85,6 @@ struct Task {
 // Tasks in a valid sequential order; kernels always run in this order, as do exchanges.
 class Pass {
  public:
-  int add(TaskKind kind, std::function<void()> run, int after = kNothing) {
-    return add(kind == TaskKind::exchange, static_cast<std::size_t>(kind), std::move(run), after);
-  }
   int add(bool is_exchange, std::size_t share, std::function<void()> run, int after) {
     tasks_.push_back({is_exchange, share, after, std::move(run)});
     return static_cast<int>(tasks_.size()) - 1;

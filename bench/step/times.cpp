@@ -66,14 +66,14 @@ std::vector<std::vector<PassTime>> PassTimes::of_ranks(Mode mode) const {
   return sums;
 }
 
-std::vector<core::LayerTimeRecord> PassTimes::records(std::span<const char* const> shares) const {
-  std::vector<core::LayerTimeRecord> records;
+std::vector<core::StepTimeRecord> PassTimes::records(std::span<const char* const> shares) const {
+  std::vector<core::StepTimeRecord> records;
   for (const Direction direction : kDirections) {
     for (const auto& [mode, name] : kModesOfRecords) {
       if (samples(mode, direction).empty()) continue;
-      core::LayerTimeRecord& time = records.emplace_back();
-      time.direction = direction == Direction::forward ? "forward" : "backward";
-      time.way = name;
+      core::StepTimeRecord& time = records.emplace_back();
+      time.direction = name_of(direction);
+      time.mode = name;
       time.samples_us = samples(mode, direction);
       const Spent& spent = median_spent(mode, direction);
       for (std::size_t s = 0; s < shares.size(); ++s) time.parts_us.emplace_back(shares[s], std::max(spent[s], 0.0));

@@ -48,7 +48,7 @@ class PassTimes {
   std::vector<std::vector<PassTime>> of_ranks(Mode mode) const;
 
   // For records (docs/record_format.md): forward and backward in each mode that ran. `shares` are their names.
-  std::vector<core::LayerTimeRecord> records(std::span<const char* const> shares) const;
+  std::vector<core::StepTimeRecord> records(std::span<const char* const> shares) const;
 
  private:
   struct Rounds {

@@ -1,4 +1,4 @@
-// Formulas of bytes, comparisons, and passes of two threads; and every layer on a few ranks.
+// Formulas of bytes, comparisons, and passes of two threads; and layers on every form of grid.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -20,11 +20,11 @@
 namespace lockstep::tp_linear {
 namespace {
 
+using step_bench::kNothing;
 using step_bench::Mode;
 using step_bench::PartResult;
 using step_bench::Pass;
 using step_bench::PassRunner;
-using step_bench::TaskKind;
 
 constexpr Shape kShape{.batch = 2, .length = 24, .hidden = 32, .heads = 8, .vocabulary = 61};
 
@@ -74,17 +74,17 @@ TEST(PassRunner, KeepsTheOrderThatTasksNeed) {
   std::vector<int> seen;
   Pass pass;
   for (int i = 0; i < 8; ++i) {
-    const int kernel = pass.add(TaskKind::other_kernel, [&made, i] {
+    const auto make = [&made, i] {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       made = i + 1;
-    });
+    };
+    const int kernel = pass.add(false, 0, make, kNothing);
     pass.add(
-        TaskKind::exchange, [&] { seen.push_back(made); }, kernel);
+        true, 0, [&] { seen.push_back(made); }, kernel);
   }
   int at_end = 0;
   pass.add(
-      TaskKind::other_kernel, [&] { at_end = static_cast<int>(seen.size()); },
-      static_cast<int>(pass.tasks().size()) - 1);
+      false, 0, [&] { at_end = static_cast<int>(seen.size()); }, static_cast<int>(pass.tasks().size()) - 1);
   with_runner([&](PassRunner& runner) {
     for (int run = 0; run < 20; ++run) {
       made = 0;
@@ -101,12 +101,8 @@ TEST(PassRunner, AFailureOfEitherThreadEndsBoth) {
     Pass pass;
     const auto fails = [] { throw core::Error(core::Failure::wrong_data, "as it should"); };
     const auto goes_on = [] {};
-    const int first = in_exchange ? pass.add(TaskKind::exchange, fails) : pass.add(TaskKind::other_kernel, fails);
-    if (in_exchange) {
-      pass.add(TaskKind::other_kernel, goes_on, first);
-    } else {
-      pass.add(TaskKind::exchange, goes_on, first);
-    }
+    const int first = pass.add(in_exchange, 0, fails, kNothing);
+    pass.add(!in_exchange, 0, goes_on, first);
     try {
       with_runner([&](PassRunner& runner) { runner.run(pass, Mode::overlapped); });
       FAIL() << "nothing thrown";
@@ -122,35 +118,15 @@ TpLinearFlags small_flags(core::DType dtype) {
   flags.shape.dtype = dtype;
   flags.rounds = 1;
   flags.warmup_rounds = 1;
-  flags.tiles = {2, 4};
-  flags.ranks = {2, 4};
-  flags.blocks = {Block::up, Block::down, Block::mlp, Block::attention, Block::embedding, Block::loss};
+  flags.blocks = {Block::up, Block::down, Block::mlp};
+  flags.ranks.clear();
   return flags;
 }
 
-class EveryLayer : public testing::TestWithParam<core::DType> {};
+class EveryGrid : public testing::TestWithParam<core::DType> {};
 
-TEST_P(EveryLayer, GivesWhatOneRankGivesAndSendsByFormula) {
-  const TpLinearFlags flags = small_flags(GetParam());
-  for (const Case& one : cases_of(flags)) {
-    SCOPED_TRACE(name_of(one.block) + " tp " + std::to_string(one.ranks) + " sp " +
-                 std::to_string(static_cast<int>(one.sequence_parallel)));
-    const Reference reference = reference_of(one, flags.shape, 1);
-    const std::vector<PartResult> forms = run_case(flags, one, reference);
-    ASSERT_EQ(forms.size(), one.tiles.size());
-    for (std::size_t f = 0; f < forms.size(); ++f) {
-      EXPECT_EQ(forms[f].wrong(), 0) << one.tiles[f] << " tiles";
-      EXPECT_EQ(forms[f].sent_bytes(), forms[f].formula_bytes()) << one.tiles[f] << " tiles";
-      EXPECT_TRUE(one.tiles[f] > 1 || forms[f].unlike() == 0);
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(DTypes, EveryLayer, testing::Values(core::DType::f32, core::DType::bf16));
-
-TEST_P(EveryLayer, OnAGridGivesWhatOneRankGivesAndSendsByThePapersFormulas) {
+TEST_P(EveryGrid, GivesWhatOneRankGivesAndSendsByFormula) {
   TpLinearFlags flags = small_flags(GetParam());
-  flags.ranks.clear();
   for (const char* grid : {"2x2", "2.5d:2x2x1", "2.5d:2x2x2", "2x2x2"}) {
     flags.grids.push_back(workload::parse_grid(grid));
   }
@@ -172,6 +148,8 @@ TEST_P(EveryLayer, OnAGridGivesWhatOneRankGivesAndSendsByThePapersFormulas) {
     for (const PartResult& form : run_case(flags, one, other)) EXPECT_TRUE(form.is_wrong());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(DTypes, EveryGrid, testing::Values(core::DType::f32, core::DType::bf16));
 
 // A reference of another layer would do as well, if nothing was looked at.
 TEST(EveryRow, IsWrongWhereTheReferenceIsAnother) {

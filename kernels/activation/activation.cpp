@@ -146,11 +146,11 @@ HWY_EXPORT(swiglu_backward);
 }  // namespace
 
 Cost cost_of(const GeluForward& args) {
-  return {9.0 * static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(9.0 * static_cast<double>(args.count), args);
 }
 
 Cost cost_of(const GeluBackward& args) {
-  return {18.0 * static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(18.0 * static_cast<double>(args.count), args);
 }
 
 void run_cpu(const GeluForward& args, ThreadPool& pool) {
@@ -168,11 +168,11 @@ void run_cpu(const GeluBackward& args, ThreadPool& pool) {
 }
 
 Cost cost_of(const SwigluForward& args) {
-  return {4.0 * static_cast<double>(args.rows * args.columns), operand_bytes(args), ""};
+  return cost_of_operands(4.0 * static_cast<double>(args.rows * args.columns), args);
 }
 
 Cost cost_of(const SwigluBackward& args) {
-  return {11.0 * static_cast<double>(args.rows * args.columns), operand_bytes(args), ""};
+  return cost_of_operands(11.0 * static_cast<double>(args.rows * args.columns), args);
 }
 
 void run_cpu(const SwigluForward& args, ThreadPool& pool) {

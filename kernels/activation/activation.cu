@@ -1,7 +1,6 @@
 #include "kernels/activation/activation.h"
 #include "kernels/activation/gelu_math.cuh"
 #include "kernels/base/cuda_loops.cuh"
-#include "kernels/base/cuda_of_two.cuh"
 
 namespace lockstep::kernels {
 namespace {

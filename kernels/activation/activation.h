@@ -107,10 +107,7 @@ struct SwigluForward {
   Out y = {};  // [rows, columns]
 
   std::string_view name() const { return "swiglu_fwd"; }
-  void check_shape() const {
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
-  }
+  void check_shape() const { check_sizes(name(), {{"rows", rows}, {"columns", columns}}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("x", self.x, 2 * self.rows * self.columns, kActivations);
@@ -129,10 +126,7 @@ struct SwigluBackward {
   Out dx = {};  // [rows, 2, columns], may be x
 
   std::string_view name() const { return "swiglu_bwd"; }
-  void check_shape() const {
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
-  }
+  void check_shape() const { check_sizes(name(), {{"rows", rows}, {"columns", columns}}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("x", self.x, 2 * self.rows * self.columns, kActivations);

@@ -11,9 +11,9 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -21,13 +21,13 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
+std::int64_t count_of(const std::vector<float>& x) {
+  return static_cast<std::int64_t>(x.size());
+}
+
 std::vector<float> gelu_of(const std::vector<float>& x) {
   std::vector<float> y(x.size());
-  ThreadPool pool(1);
-  GeluForward args = shaped(GeluForward{.count = static_cast<std::int64_t>(x.size())}, core::DType::f32);
-  args.x.data = x.data();
-  args.y.data = y.data();
-  run(args, Context(pool));
+  run_on_cpu(GeluForward{.count = count_of(x)}, {x.data(), y.data()});
   return y;
 }
 
@@ -35,19 +35,12 @@ std::vector<float> gelu_of(const std::vector<float>& x) {
 std::vector<float> slope_of(const std::vector<float>& x) {
   const std::vector<float> dy(x.size(), 1.0F);
   std::vector<float> dx(x.size());
-  ThreadPool pool(1);
-  GeluBackward args = shaped(GeluBackward{.count = static_cast<std::int64_t>(x.size())}, core::DType::f32);
-  args.x.data = x.data();
-  args.dy.data = dy.data();
-  args.dx.data = dx.data();
-  run(args, Context(pool));
+  run_on_cpu(GeluBackward{.count = count_of(x)}, {x.data(), dy.data(), dx.data()});
   return dx;
 }
 
 TEST(Activation, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : activation_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(activation_test_cases()), "");
 }
 
 TEST(Gelu, TheBackwardIsTheDerivative) {
@@ -91,46 +84,26 @@ TEST(Gelu, ResultsInPlaceAreTheSame) {
   std::vector<float> x;
   for (int i = 0; i < 1031; ++i) x.push_back(0.01F * static_cast<float>(i - 500));
   const std::vector<float> y = gelu_of(x);
-  ThreadPool pool(2);
-  GeluForward args = shaped(GeluForward{.count = 1031}, core::DType::f32);
-  args.x.data = x.data();
-  args.y.data = x.data();
-  run(args, Context(pool));
+  run_on_cpu(GeluForward{.count = 1031}, {x.data(), x.data()}, 2);
   EXPECT_EQ(x, y);
 }
 
 TEST(Gelu, WrongArgumentsAreNamed) {
   std::vector<float> x(8);
-  ThreadPool pool(1);
-  GeluForward args = shaped(GeluForward{.count = 4}, core::DType::f32);
-  args.x.data = x.data();
-  args.y.data = x.data() + 2;
-  EXPECT_THROW(run(args, Context(pool)), core::Error);
-  args.y.data = x.data() + 4;
-  args.count = 0;
-  EXPECT_THROW(run(args, Context(pool)), core::Error);
+  EXPECT_THROW(run_on_cpu(GeluForward{.count = 4}, {x.data(), x.data() + 2}), core::Error);
+  EXPECT_THROW(run_on_cpu(GeluForward{.count = 0}, {x.data(), x.data() + 4}), core::Error);
 }
 
 std::vector<float> swiglu_of(float gate, float up, std::size_t columns) {
   std::vector<float> x(columns, gate);
   x.resize(2 * columns, up);
   std::vector<float> y(columns);
-  ThreadPool pool(1);
-  SwigluForward args =
-      shaped(SwigluForward{.rows = 1, .columns = static_cast<std::int64_t>(columns)}, core::DType::f32);
-  args.x.data = x.data();
-  args.y.data = y.data();
-  run(args, Context(pool));
+  run_on_cpu(SwigluForward{.rows = 1, .columns = count_of(y)}, {x.data(), y.data()});
   return y;
 }
 
-SwigluBackward backward_of(std::vector<float>& x, std::vector<float>& dy, std::vector<float>& dx) {
-  SwigluBackward args =
-      shaped(SwigluBackward{.rows = 1, .columns = static_cast<std::int64_t>(dy.size())}, core::DType::f32);
-  args.x.data = x.data();
-  args.dy.data = dy.data();
-  args.dx.data = dx.data();
-  return args;
+void swiglu_backward(std::vector<float>& x, std::vector<float>& dy, std::vector<float>& dx, int threads) {
+  run_on_cpu(SwigluBackward{.rows = 1, .columns = count_of(dy)}, {x.data(), dy.data(), dx.data()}, threads);
 }
 
 TEST(Swiglu, TheBackwardIsTheDerivative) {
@@ -153,12 +126,11 @@ TEST(Swiglu, SpecialValuesAreAsStated) {
       x.resize(2 * columns, 3.0F);
       std::vector<float> dy(columns, 2.0F);
       std::vector<float> dx(2 * columns);
-      ThreadPool pool(1);
-      run(backward_of(x, dy, dx), Context(pool));
+      swiglu_backward(x, dy, dx, 1);
       EXPECT_EQ(dx.front(), 6) << target << ": the slope is 1 at infinity";
       EXPECT_EQ(dx.back(), kInf) << target;
       std::fill_n(x.begin(), columns, -kInf);
-      run(backward_of(x, dy, dx), Context(pool));
+      swiglu_backward(x, dy, dx, 1);
       EXPECT_EQ(dx.front(), 0) << target;
     }
   });
@@ -170,9 +142,8 @@ TEST(Swiglu, GradientsInPlaceAreTheSame) {
   for (int i = 0; i < 2 * 517; ++i) x.push_back(0.01F * static_cast<float>(i - 500));
   for (int i = 0; i < 517; ++i) dy.push_back(0.02F * static_cast<float>(i - 200));
   std::vector<float> dx(x.size());
-  ThreadPool pool(2);
-  run(backward_of(x, dy, dx), Context(pool));
-  run(backward_of(x, dy, x), Context(pool));
+  swiglu_backward(x, dy, dx, 2);
+  swiglu_backward(x, dy, x, 2);
   EXPECT_EQ(x, dx);
 }
 

@@ -3,25 +3,9 @@
 #include <cmath>
 
 #include "kernels/attention/attention_pieces.h"
-#include "kernels/attention/attention_tiled.h"
 
 namespace lockstep::kernels {
 namespace {
-
-const char* const kBetweenRows = "only the rows count, not the elements between them";
-
-template <class Args>
-double row_bytes(const Args& args) {
-  double bytes = 0;
-  for (const Operand& operand : operands_of(args)) {
-    const Rows& rows = operand.rows;
-    const std::int64_t elems = rows.stride == 0
-                                   ? operand.expected_elems
-                                   : (operand.expected_elems + rows.stride - rows.elems) / rows.stride * rows.elems;
-    bytes += static_cast<double>(size_bytes(operand.dtype, elems));
-  }
-  return bytes;
-}
 
 template <class Args>
 Cost cost_of_attention(const Args& args, double pair_flops, double query_flops) {
@@ -29,8 +13,7 @@ Cost cost_of_attention(const Args& args, double pair_flops, double query_flops) 
   const auto heads = static_cast<double>(shape.batch * shape.heads);
   const double flops =
       heads * (pair_flops * static_cast<double>(shape.pairs()) + query_flops * static_cast<double>(shape.queries));
-  const bool is_packed = shape.stride() == shape.row();
-  return {flops, row_bytes(args), is_packed ? "" : kBetweenRows};
+  return cost_of_operands(flops, args);
 }
 
 }  // namespace
@@ -46,17 +29,12 @@ Rows AttentionShape::rows_of(std::string_view operand) const {
 }
 
 void AttentionShape::check(std::string_view kernel) const {
-  check_at_least(kernel, "batch", batch, 1);
-  check_at_least(kernel, "heads", heads, 1);
-  check_at_least(kernel, "queries", queries, 1);
+  check_sizes(kernel, {{"batch", batch}, {"heads", heads}, {"queries", queries}});
   check_at_least(kernel, "keys", keys, causal ? queries : 1);
   check_at_least(kernel, "head_columns", head_columns, 1);
   if (qkv_stride != 0) check_at_least(kernel, "qkv_stride", qkv_stride, row());
   check_at_least(kernel, "kv_heads", kv_heads, 0);
-  if (heads % key_heads() != 0) {
-    throw core::usage_error(std::string(kernel) + ": kv_heads is " + std::to_string(kv_heads) +
-                            "; allowed: divisors of heads, " + std::to_string(heads));
-  }
+  check_divides(kernel, "kv_heads", key_heads(), "heads", heads);
 }
 
 // FLOPs per pair: q . k and its scale, - max, exp, + of the sum, weight * v. Per query: / of o, log, +.
@@ -121,16 +99,6 @@ void run_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_per_head
   });
 }
 
-// The same with the thread's unit of tiles, which each piece uses exclusively.
-template <class Memory, class Args>
-void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_per_head) {
-  const MakeTileMultiplier make = pool.kept<TileUnit>().make;
-  run_pieces<Memory>(args, pool, pieces_per_head,
-                     [make](const Args& all, const AttentionPiece& piece, const Memory& memory) {
-                       run_tiled_piece(all, piece, memory, *make());
-                     });
-}
-
 }  // namespace
 
 // A piece is a head of keys or, if there are few heads, every n-th of its tiles of queries, because later tiles see
@@ -141,13 +109,11 @@ void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   constexpr std::int64_t kPiecesPerThread = 4;
   const std::int64_t wanted = (kPiecesPerThread * pool.size() + heads - 1) / heads;
   const std::int64_t pieces_per_head = pool.size() == 1 ? 1 : std::min(wanted, tiles_of(shape.queries));
-  if (is_tiled(args, pool)) return run_tiled_pieces<TiledForwardMemory>(args, pool, pieces_per_head);
   run_pieces<ForwardMemory>(args, pool, pieces_per_head, run_forward_piece);
 }
 
 // A piece is a head of keys: dq sums over key tiles, dk and dv over query tiles and heads, all in a fixed order.
 void run_cpu(const AttentionBackward& args, ThreadPool& pool) {
-  if (is_tiled(args, pool)) return run_tiled_pieces<TiledBackwardMemory>(args, pool, 1);
   run_pieces<BackwardMemory>(args, pool, 1, run_backward_piece);
 }
 

@@ -22,25 +22,21 @@ void run_hopper_attention(const AttentionBackward& args, CudaContext& cuda);
 
 namespace {
 
-void check_at_most(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t most) {
-  if (value <= most) return;
-  throw core::usage_error(std::string(kernel) + " on CUDA: " + std::string(name) + " is " + std::to_string(value) +
-                          "; allowed: at most " + std::to_string(most));
-}
-
-void check_limits(std::string_view kernel, const AttentionShape& s) {
+void check_limits(const AttentionShape& s) {
+  constexpr std::string_view kKernel = "attention on CUDA";
   constexpr std::int64_t kMostLength = std::int64_t{1} << 30;  // rows and columns of tiles are ints
   constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
-  check_at_most(kernel, "head_columns", s.head_columns, kMostHeadColumns);
-  check_at_most(kernel, "queries", s.queries, kMostLength);
-  check_at_most(kernel, "keys", s.keys, kMostLength);
-  check_at_most(kernel, "batch * heads * length", s.batch * s.heads * std::max(s.queries, s.keys), kMostRows);
+  check_at_most(kKernel, "head_columns", s.head_columns, kMostHeadColumns);
+  check_at_most(kKernel, "queries", s.queries, kMostLength);
+  check_at_most(kKernel, "keys", s.keys, kMostLength);
+  check_at_most(kKernel, "batch * heads * length", s.batch * s.heads * std::max(s.queries, s.keys), kMostRows);
 }
 
 template <class Args>
 void run(const Args& args, CudaContext& cuda) {
-  check_limits(args.name(), args.shape);
-  if (takes_wgmma(args, cuda)) return run_hopper_attention(args, cuda);
+  check_limits(args.shape);
+  if (takes_wgmma(args.shape, args.q.dtype, begin_at_multiples_of(16, args), cuda))
+    return run_hopper_attention(args, cuda);
   with_cuda_activation_type(args.q.dtype, [&](auto zero) { run_attention<decltype(zero)>(args, cuda); });
 }
 

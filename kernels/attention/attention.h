@@ -153,8 +153,8 @@ constexpr bool wgmma_takes(core::DType dtype, std::int64_t head_columns) {
 // Throws a usage Error if the device has no wgmma.
 void choose_attention(CudaContext& cuda, const std::string& name);
 
-// Returns whether checked arguments are computed by wgmma there.
-bool takes_wgmma(const AttentionForward& args, CudaContext& cuda);
-bool takes_wgmma(const AttentionBackward& args, CudaContext& cuda);
+// Returns whether wgmma computes checked arguments of this shape and dtype there. `aligned`: all operands begin at
+// multiples of 16 bytes.
+bool takes_wgmma(const AttentionShape& shape, core::DType dtype, bool aligned, CudaContext& cuda);
 
 }  // namespace lockstep::kernels

@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/kernel_case.h"
+#include "testing/kernels/attention_shapes.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -49,34 +50,6 @@ std::int64_t key_terms_of(const AttentionShape& shape) {
   return std::max(shape.keys, shape.group() * shape.queries) + shape.head_columns;
 }
 
-// batch, heads, queries, keys, head_columns, causal, scale, qkv_stride, kv_heads
-constexpr std::array kTestShapes{
-    AttentionShape{1, 1, 1, 1, 1},
-    AttentionShape{2, 3, 17, 17, 8},
-    AttentionShape{1, 2, 64, 64, 64},
-    AttentionShape{1, 1, 127, 127, 31},
-    AttentionShape{2, 1, 65, 130, 20},
-    AttentionShape{1, 2, 3, 77, 40},
-    AttentionShape{1, 1, 1, 129, 16},
-    AttentionShape{2, 2, 33, 33, 24, true, 0.3F, 144},
-    AttentionShape{1, 3, 70, 70, 5, true, 0, 17},
-    AttentionShape{1, 1, 130, 67, 33, false},
-    AttentionShape{1, 2, 66, 150, 16, false, 1, 40},
-    AttentionShape{1, 1, 140, 140, 72},
-    AttentionShape{2, 4, 70, 70, 24, true, 0, 192, 2},
-    AttentionShape{1, 3, 5, 140, 40, true, 0, 0, 1},
-    AttentionShape{1, 6, 67, 66, 9, false, 0, 0, 3},
-};
-
-constexpr std::array kWgmmaTestShapes{
-    AttentionShape{1, 1, 1, 3, 64},
-    AttentionShape{1, 2, 130, 130, 64},
-    AttentionShape{1, 1, 257, 300, 128},
-    AttentionShape{2, 1, 100, 385, 64, false},
-    AttentionShape{1, 4, 70, 140, 128, true, 0, 0, 2},
-    AttentionShape{2, 2, 140, 140, 64, true, 0.3F, 384},
-};
-
 void add(std::vector<KernelCase>& cases, const AttentionShape& shape, core::DType dtype) {
   cases.push_back(case_of(shaped(AttentionForward{.shape = shape}, dtype)));
   cases.push_back(case_of(shaped(AttentionBackward{.shape = shape}, dtype)));
@@ -102,16 +75,8 @@ KernelCase case_of(const AttentionBackward& args) {
                                  .derive = forward_results(args.shape)});
 }
 
-std::span<const AttentionShape> attention_test_shapes() {
-  return kTestShapes;
-}
-
-std::span<const AttentionShape> attention_wgmma_test_shapes() {
-  return kWgmmaTestShapes;
-}
-
 std::vector<KernelCase> attention_test_cases() {
-  return cases_of(kActivationDTypes, kTestShapes, add);
+  return cases_of(kActivationDTypes, kAttentionTestShapes, add);
 }
 
 std::vector<KernelCase> attention_bench_cases() {

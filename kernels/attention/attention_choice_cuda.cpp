@@ -14,13 +14,8 @@ struct Choice {
 template <class Args>
 std::string choice_of(const Args& args, const Context& where) {
   if (where.on_cpu()) return "";
-  if (takes_wgmma(args, where.cuda())) return "wgmma";
+  if (takes_wgmma(args.shape, args.q.dtype, begin_at_multiples_of(16, args), where.cuda())) return "wgmma";
   return args.q.dtype != core::DType::f32 && args.shape.head_columns <= 128 ? "mma" : "multiply-add";
-}
-
-bool has_the_shape(const AttentionShape& s, core::DType dtype) {
-  return wgmma_takes(dtype, s.head_columns) && s.factor() > 0 && s.stride() % s.head_columns == 0 &&
-         s.key_stride() % s.head_columns == 0;
 }
 
 }  // namespace
@@ -30,12 +25,9 @@ void choose_attention(CudaContext& cuda, const std::string& name) {
   cuda.kept<Choice>().wgmma = name == "wgmma";
 }
 
-bool takes_wgmma(const AttentionForward& args, CudaContext& cuda) {
-  return cuda.kept<Choice>().wgmma && has_the_shape(args.shape, args.q.dtype) && begin_at_multiples_of(16, args);
-}
-
-bool takes_wgmma(const AttentionBackward& args, CudaContext& cuda) {
-  return cuda.kept<Choice>().wgmma && has_the_shape(args.shape, args.q.dtype) && begin_at_multiples_of(16, args);
+bool takes_wgmma(const AttentionShape& shape, core::DType dtype, bool aligned, CudaContext& cuda) {
+  return cuda.kept<Choice>().wgmma && aligned && wgmma_takes(dtype, shape.head_columns) && shape.factor() > 0 &&
+         shape.stride() % shape.head_columns == 0 && shape.key_stride() % shape.head_columns == 0;
 }
 
 std::string implementation_of(const AttentionForward& args, const Context& where) {

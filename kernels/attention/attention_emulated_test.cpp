@@ -12,10 +12,11 @@
 #include "kernels/attention/attention_backward.cuh"
 #include "kernels/attention/attention_forward.cuh"
 #include "kernels/attention/attention_tiles.cuh"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
 #include "kernels/registry.h"
 #include "testing/emulated_cuda/emulated_block.h"
+#include "testing/kernels/attention_shapes.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -69,10 +70,7 @@ KernelCase emulated_case(const Args& shape, core::DType dtype, bool small) {
   KernelCase kernel_case = case_of(shaped(shape, dtype));
   kernel_case.run = [args = shaped(shape, dtype), small, seed = std::uint64_t{0}](std::span<void* const> memory,
                                                                                   const Context& /*where*/) mutable {
-    Args bound = args;
-    std::size_t next = 0;
-    Args::visit_operands(
-        bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
+    const Args bound = with_memory(args, memory);
     ++seed;
     with_activation_type(bound.q.dtype, [&](auto zero) { run_emulated<decltype(zero)>(bound, small, seed); });
   };
@@ -99,7 +97,7 @@ void expect_right(const AttentionShape& shape, core::DType dtype, bool same_bits
 }
 
 void expect_cases(core::DType dtype) {
-  for (const AttentionShape& shape : attention_test_shapes()) expect_right(shape, dtype, false);
+  for (const AttentionShape& shape : kAttentionTestShapes) expect_right(shape, dtype, false);
 }
 
 // Tests each tile size twice. bf16 and f16 differ in one instruction: each has one of the two tests.

@@ -16,10 +16,11 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_hopper_backward.cuh"
 #include "kernels/attention/attention_hopper_forward.cuh"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
 #include "kernels/registry.h"
 #include "testing/emulated_cuda/emulated_hopper.h"
+#include "testing/kernels/attention_shapes.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -76,10 +77,7 @@ KernelCase emulated_case(const AttentionShape& shape, core::DType dtype, std::ui
   const Args args = shaped(Args{.shape = shape}, dtype);
   KernelCase kernel_case = case_of(args);
   kernel_case.run = [args, seed = first_seed](std::span<void* const> memory, const Context& /*where*/) mutable {
-    Args bound = args;
-    std::size_t next = 0;
-    Args::visit_operands(
-        bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
+    const Args bound = with_memory(args, memory);
     ++seed;
     if (bound.q.dtype == core::DType::bf16) return run_emulated<Lane, core::BFloat16>(bound, seed);
     run_emulated<Lane, core::Float16>(bound, seed);
@@ -106,7 +104,7 @@ std::string errors_of(const AttentionShape& shape, core::DType dtype, bool same_
 
 template <class Args>
 void expect_right(core::DType dtype) {
-  for (const AttentionShape& shape : attention_wgmma_test_shapes()) {
+  for (const AttentionShape& shape : kAttentionWgmmaShapes) {
     const bool same_bits = dtype == core::DType::bf16 && shape.batch == 1;
     const auto errors = errors_of<EmulatedHopperLane, Args>(shape, dtype, same_bits);
     EXPECT_EQ(errors, "") << case_of(shaped(Args{.shape = shape}, dtype)).name();

@@ -76,7 +76,7 @@ void query_tile(const AttentionForward& args, const QueryHead& of, const Forward
     multiply<true>({memory.weights, 1, kTileRow}, {memory.v + first_key * row, row}, {memory.o, row},
                    static_cast<std::size_t>(num_queries), whole_vectors(columns), QueryPart{pair});
   }
-  finish_rows<T>(args, of, {memory.o, memory.max, memory.sum, 1}, tile * kTile, num_queries, row);
+  finish_rows<T>(args, of, memory, tile * kTile, num_queries, row);
 }
 
 void forward_piece(const AttentionForward& args, const AttentionPiece& piece, const ForwardMemory& memory) {

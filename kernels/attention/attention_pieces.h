@@ -70,7 +70,6 @@ struct TilePair {
   std::int64_t num_keys;
   std::int64_t num_queries;
   std::int64_t shift;
-  bool cut() const { return shift < num_keys - 1; }  // true if some query does not see some key
 };
 
 inline TilePair tile_pair(const AttentionShape& shape, std::int64_t key_tile, std::int64_t query_tile) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/attention/attention_reference.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -18,10 +18,8 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(Attention, CasesHoldOnEveryTarget) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : attention_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+TEST(Attention, CasesHoldOnTheCpu) {
+  EXPECT_EQ(errors_on_each_target(attention_test_cases()), "");
 }
 
 // A fused QKV activation, and its gradients: a token's row holds q, then k, then v.
@@ -102,15 +100,14 @@ TEST(Attention, FusedActivationsGiveThePackedBits) {
   }
   std::vector<float> o(case_data.o.size());
   std::vector<float> lse(case_data.lse.size());
-  run(AttentionForward{shape, Fused::all<In>(inputs[0]), Fused::all<In>(inputs[1]), Fused::all<In>(inputs[2]),
-                       Fused::all<Out>(o), Fused::all<Out>(lse)},
-      Context(pool));
+  const auto& [q, k, v] = inputs;
+  run_on_cpu(AttentionForward{.shape = shape}, {q.data(), k.data(), v.data(), o.data(), lse.data()}, 2);
   EXPECT_EQ(case_data.o, o);
   EXPECT_EQ(case_data.lse, lse);
-  run(AttentionBackward{shape, Fused::all<In>(inputs[0]), Fused::all<In>(inputs[1]), Fused::all<In>(inputs[2]),
-                        Fused::all<In>(o), Fused::all<In>(lse), Fused::all<In>(case_data.d_o),
-                        Fused::all<Out>(gradients[0]), Fused::all<Out>(gradients[1]), Fused::all<Out>(gradients[2])},
-      Context(pool));
+  run_on_cpu(AttentionBackward{.shape = shape},
+             {q.data(), k.data(), v.data(), o.data(), lse.data(), case_data.d_o.data(), gradients[0].data(),
+              gradients[1].data(), gradients[2].data()},
+             2);
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_EQ(packed(case_data, case_data.dqkv, static_cast<std::int64_t>(i)), gradients[i]);
 }
@@ -124,42 +121,6 @@ TEST(Attention, NothingBetweenRowsIsWritten) {
   for (std::size_t i = 0; i < case_data.dqkv.size(); ++i) {
     if (i % stride >= stride - 5) {
       ASSERT_EQ(case_data.dqkv[i], -7) << i;
-    }
-  }
-}
-
-// Blocks of keys, each with its log-sum-exp, are merged into the whole, as in ring attention.
-TEST(Attention, LogSumExpMergesBlocksOfKeys) {
-  ThreadPool pool(1);
-  const AttentionShape whole{1, 1, 5, 100, 8, false};
-  std::vector<float> q(40);
-  std::vector<float> k(800);
-  std::vector<float> v(800);
-  for (std::size_t i = 0; i < k.size(); ++i) k[i] = std::sin(static_cast<float>(i * i % 1009));
-  for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::cos(static_cast<float>(i * i % 907));
-  for (std::size_t i = 0; i < q.size(); ++i) q[i] = 2 * std::cos(static_cast<float>(i));
-  const auto keys_from = [&](std::int64_t first, std::int64_t count, std::vector<float>& o, std::vector<float>& lse) {
-    AttentionShape shape = whole;
-    shape.keys = count;
-    run(AttentionForward{shape,
-                         Fused::all<In>(q),
-                         {k.data() + first * 8, core::DType::f32, count * 8},
-                         {v.data() + first * 8, core::DType::f32, count * 8},
-                         Fused::all<Out>(o),
-                         Fused::all<Out>(lse)},
-        Context(pool));
-  };
-  std::array<std::vector<float>, 3> o{std::vector<float>(40), std::vector<float>(40), std::vector<float>(40)};
-  std::array<std::vector<float>, 3> lse{std::vector<float>(5), std::vector<float>(5), std::vector<float>(5)};
-  keys_from(0, 100, o[0], lse[0]);
-  keys_from(0, 33, o[1], lse[1]);
-  keys_from(33, 67, o[2], lse[2]);
-  for (std::size_t i = 0; i < 5; ++i) {
-    const float merged = std::log(std::exp(lse[1][i]) + std::exp(lse[2][i]));
-    EXPECT_NEAR(merged, lse[0][i], 1e-5F);
-    for (std::size_t c = 8 * i; c < 8 * i + 8; ++c) {
-      const float sum = std::exp(lse[1][i] - merged) * o[1][c] + std::exp(lse[2][i] - merged) * o[2][c];
-      EXPECT_NEAR(sum, o[0][c], 1e-5F);
     }
   }
 }

@@ -271,17 +271,9 @@ HWY_INLINE VF32 max_of_column(float* scores, const TilePair& pair, std::size_t c
   return max;
 }
 
-// A query tile before its softmax is finished: rows of o, its maxima in units of `max_unit`, and its sums.
-struct Unfinished {
-  const float* o;
-  const float* max;
-  const float* sum;
-  float max_unit;
-};
-
-// Writes o and log-sum-exp of a query tile.
+// Writes o and log-sum-exp of a query tile, whose rows in memory are `row` elements apart.
 template <class T>
-void finish_rows(const AttentionForward& args, const QueryHead& of, const Unfinished& tile, std::int64_t first_query,
+void finish_rows(const AttentionForward& args, const QueryHead& of, const ForwardMemory& tile, std::int64_t first_query,
                  std::int64_t num_queries, std::size_t row) {
   const AttentionShape& shape = args.shape;
   const auto o = packed_rows(args.o.as<T>(), shape, of);
@@ -289,7 +281,7 @@ void finish_rows(const AttentionForward& args, const QueryHead& of, const Unfini
   for (std::int64_t i = 0; i < num_queries; ++i) {
     unpack_rows(tile.o + static_cast<std::size_t>(i) * row, row, 1, static_cast<std::size_t>(shape.head_columns),
                 1 / tile.sum[i], HeadRows<T>{o.row(first_query + i), 0});
-    lse[i] = tile.max[i] * tile.max_unit + std::log(tile.sum[i]);
+    lse[i] = tile.max[i] + std::log(tile.sum[i]);
   }
 }
 

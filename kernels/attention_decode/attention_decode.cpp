@@ -312,18 +312,16 @@ float DecodeShape::factor() const {
 }
 
 void DecodeShape::check(std::string_view kernel) const {
-  check_at_least(kernel, "sequences", sequences, 1);
-  check_at_least(kernel, "heads", heads, 1);
-  check_at_least(kernel, "kv_heads", kv_heads, 1);
-  check_at_least(kernel, "head_columns", head_columns, 1);
-  check_at_least(kernel, "queries", queries, 1);
+  check_sizes(kernel, {{"sequences", sequences},
+                       {"heads", heads},
+                       {"kv_heads", kv_heads},
+                       {"head_columns", head_columns},
+                       {"queries", queries}});
   check_at_least(kernel, "most_keys", most_keys, queries);
   check_at_least(kernel, "keys", keys, 0);
   check_at_least(kernel, "block", block, 0);
   if (paged()) check_at_least(kernel, "blocks", blocks, 1);
-  if (heads % kv_heads == 0) return;
-  throw core::usage_error(std::string(kernel) + ": kv_heads is " + std::to_string(kv_heads) +
-                          "; allowed: divisors of heads, " + std::to_string(heads));
+  check_divides(kernel, "kv_heads", kv_heads, "heads", heads);
 }
 
 // FLOPs per pair: q . k and its scale, - max, exp, + of the sum, weight * v. Per query: / of o, log, +. As for

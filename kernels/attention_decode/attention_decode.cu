@@ -422,10 +422,7 @@ void run_rows(const AttentionDecode& args, CudaContext& cuda) {
 // Rows of a head of keys are processed 1, 4 or 8 at a time, or one by one if 16-byte accesses are not possible.
 void run_cuda(const AttentionDecode& args, CudaContext& cuda) {
   const DecodeShape& s = args.shape;
-  if (s.head_columns > kMostColumns) {
-    throw core::usage_error(std::string(args.name()) + " on CUDA: head_columns is " + std::to_string(s.head_columns) +
-                            "; allowed: at most " + std::to_string(kMostColumns));
-  }
+  check_at_most("attention_decode on CUDA", "head_columns", s.head_columns, kMostColumns);
   with_cuda_activation_type(args.q.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWide = static_cast<int>(kAccessBytes / sizeof(T));

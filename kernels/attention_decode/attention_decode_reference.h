@@ -11,13 +11,6 @@
 
 namespace lockstep::kernels {
 
-inline std::int64_t integer_of(double x) {
-  return static_cast<std::int64_t>(x);
-}
-inline std::int64_t integer_of(const Counted& x) {
-  return integer_of(x.value());
-}
-
 // Returns the position of a sequence's t-th token in the cache.
 template <class S>
 std::int64_t place_reference(const DecodeShape& shape, ReferenceData<S>& data, std::int64_t sequence, std::int64_t t) {

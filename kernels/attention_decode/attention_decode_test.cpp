@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -18,17 +18,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(AttentionDecode, CasesHoldOnTheCpu) {
-  for (const KernelCase& kernel_case : attention_decode_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
-}
-
-TEST(AttentionDecode, CasesHoldOnEachInstructionSet) {
-  constexpr std::int64_t kMostKeys = 20000;  // elements
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : attention_decode_test_cases()) {
-      if (kernel_case.operands[1].elems > kMostKeys) continue;
-      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-    }
-  });
+  EXPECT_EQ(errors_on_each_target(attention_decode_test_cases(), 20000), "");
 }
 
 // Contexts in blocks with memory of their own. Memory outside of contexts is NaN.

@@ -23,10 +23,7 @@ void check_places(const CacheAppend& args) {
 }  // namespace
 
 void CacheShape::check(std::string_view kernel) const {
-  check_at_least(kernel, "blocks", blocks, 1);
-  check_at_least(kernel, "kv_heads", kv_heads, 1);
-  check_at_least(kernel, "block", block, 1);
-  check_at_least(kernel, "head_columns", head_columns, 1);
+  check_sizes(kernel, {{"blocks", blocks}, {"kv_heads", kv_heads}, {"block", block}, {"head_columns", head_columns}});
 }
 
 void CacheAppend::check_shape() const {

@@ -37,20 +37,16 @@ __global__ void __launch_bounds__(kBlockThreads) append_by_warps(Appended<T> arg
 }  // namespace
 
 void run_cuda(const CacheAppend& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.k.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Appended<T> appended{
-        args.tokens,          args.cache,          args.k.as<T>(), args.v.as<T>(), args.places.as<std::int32_t>(),
-        args.k_cache.as<T>(), args.v_cache.as<T>()};
-    const int items = items_an_access(sizeof(T), args.cache.head_columns,
-                                      {args.k.data, args.v.data, args.k_cache.data, args.v_cache.data});
-    with_items<static_cast<int>(kAccessBytes / sizeof(T))>(items, [&](auto constant) {
-      constexpr int kItems = decltype(constant)::value;
-      const std::int64_t tiles = (args.tokens * args.cache.kv_heads + kWarpsPerBlock - 1) / kWarpsPerBlock;
-      const LaunchShape shape{.blocks = grid_blocks(tiles, cuda.num_multiprocessors())};
-      launch(cuda, "cache_append", shape, append_by_warps<T, kItems>, appended);
-    });
-  });
+  with_packs(
+      args.k.dtype, args.cache.head_columns, {args.k.data, args.v.data, args.k_cache.data, args.v_cache.data},
+      [&](auto zero, auto items) {
+        using T = decltype(zero);
+        const Appended<T> appended{
+            args.tokens,          args.cache,          args.k.as<T>(), args.v.as<T>(), args.places.as<std::int32_t>(),
+            args.k_cache.as<T>(), args.v_cache.as<T>()};
+        launch(cuda, "cache_append", warps_for(args.tokens * args.cache.kv_heads, cuda),
+               append_by_warps<T, decltype(items)::value>, appended);
+      });
 }
 
 }  // namespace lockstep::kernels

@@ -73,10 +73,7 @@ constexpr std::int64_t kGrain = 64;  // rows
 }  // namespace
 
 void AttentionMerge::check_shape() const {
-  check_at_least(name(), "batch", batch, 1);
-  check_at_least(name(), "heads", heads, 1);
-  check_at_least(name(), "queries", queries, 1);
-  check_at_least(name(), "head_columns", head_columns, 1);
+  check_sizes(name(), {{"batch", batch}, {"heads", heads}, {"queries", queries}, {"head_columns", head_columns}});
   if (lse_stride != 0) check_at_least(name(), "lse_stride", lse_stride, queries);
 }
 
@@ -84,10 +81,7 @@ void AttentionMerge::check_shape() const {
 Cost cost_of(const AttentionMerge& args) {
   const auto rows = static_cast<double>(args.rows());
   const auto columns = static_cast<double>(args.head_columns);
-  const auto elem_bytes = static_cast<double>(core::size_of(args.o.dtype));
-  const double bytes = rows * (3 * columns * elem_bytes + 3 * sizeof(float));
-  return {rows * (3 * columns + 7), bytes,
-          args.lse_row() == args.queries ? "" : "only the rows of lse count, not the elements between them"};
+  return cost_of_operands(rows * (3 * columns + 7), args);
 }
 
 void run_cpu(const AttentionMerge& args, ThreadPool& pool) {

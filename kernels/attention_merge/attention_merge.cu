@@ -53,18 +53,12 @@ __global__ void __launch_bounds__(kBlockThreads) merge_by_warps(MergeRows<T> arg
 }  // namespace
 
 void run_cuda(const AttentionMerge& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.o.dtype, [&](auto zero) {
+  with_packs(args.o.dtype, args.head_columns, {args.o.data, args.part_o.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
     const MergeRows<T> rows{args.rows(),          args.heads,          args.queries,
                             args.head_columns,    args.lse_row(),      args.o.as<T>(),
                             args.lse.as<float>(), args.part_o.as<T>(), args.part_lse.as<float>()};
-    const int items = items_an_access(sizeof(T), args.head_columns, {args.o.data, args.part_o.data});
-    with_items<static_cast<int>(kAccessBytes / sizeof(T))>(items, [&](auto constant) {
-      constexpr int kItems = decltype(constant)::value;
-      const std::int64_t tiles = (rows.rows + kWarpsPerBlock - 1) / kWarpsPerBlock;
-      const LaunchShape shape{.blocks = grid_blocks(tiles, cuda.num_multiprocessors())};
-      launch(cuda, "attention_merge", shape, merge_by_warps<T, kItems>, rows);
-    });
+    launch(cuda, "attention_merge", warps_for(rows.rows, cuda), merge_by_warps<T, decltype(items)::value>, rows);
   });
 }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -18,53 +18,36 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-In view(const std::vector<float>& values, std::size_t first, std::size_t count) {
-  return {values.data() + first, core::DType::f32, static_cast<std::int64_t>(count)};
-}
-InOut view(std::vector<float>& values) {
-  return {values.data(), core::DType::f32, static_cast<std::int64_t>(values.size())};
-}
-
 // Computes attention of one head of `columns` over some of the keys.
 struct Attended {
   std::vector<float> o;
   std::vector<float> lse;
 };
 Attended attended(const std::vector<float>& q, const std::vector<float>& k, const std::vector<float>& v,
-                  std::size_t columns, std::size_t first, std::size_t keys, const Context& where) {
+                  std::size_t columns, std::size_t first, std::size_t keys) {
   const std::size_t queries = q.size() / columns;
   Attended result{std::vector<float>(q.size()), std::vector<float>(queries)};
-  AttentionForward forward{.shape = {.batch = 1,
-                                     .heads = 1,
-                                     .queries = static_cast<std::int64_t>(queries),
-                                     .keys = static_cast<std::int64_t>(keys),
-                                     .head_columns = static_cast<std::int64_t>(columns),
-                                     .causal = false}};
-  forward.q = view(q, 0, q.size());
-  forward.k = view(k, first * columns, keys * columns);
-  forward.v = view(v, first * columns, keys * columns);
-  forward.o = view(result.o).out();
-  forward.lse = view(result.lse).out();
-  run(forward, where);
+  const AttentionShape shape{.batch = 1,
+                             .heads = 1,
+                             .queries = static_cast<std::int64_t>(queries),
+                             .keys = static_cast<std::int64_t>(keys),
+                             .head_columns = static_cast<std::int64_t>(columns),
+                             .causal = false};
+  const std::size_t at = first * columns;
+  run_on_cpu(AttentionForward{.shape = shape},
+             {q.data(), k.data() + at, v.data() + at, result.o.data(), result.lse.data()});
   return result;
 }
 
-void merge(Attended& whole, const Attended& part, std::size_t columns, const Context& where) {
-  AttentionMerge args{.batch = 1,
-                      .heads = 1,
-                      .queries = static_cast<std::int64_t>(whole.lse.size()),
-                      .head_columns = static_cast<std::int64_t>(columns)};
-  args.o = view(whole.o);
-  args.lse = view(whole.lse);
-  args.part_o = view(part.o, 0, part.o.size());
-  args.part_lse = view(part.lse, 0, part.lse.size());
-  run(args, where);
+void merge(Attended& whole, const Attended& part, std::size_t columns) {
+  const auto queries = static_cast<std::int64_t>(whole.lse.size());
+  run_on_cpu(
+      AttentionMerge{.batch = 1, .heads = 1, .queries = queries, .head_columns = static_cast<std::int64_t>(columns)},
+      {whole.o.data(), whole.lse.data(), part.o.data(), part.lse.data()});
 }
 
 TEST(AttentionMerge, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : attention_merge_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(attention_merge_test_cases()), "");
 }
 
 TEST(AttentionMerge, PartsOfTheKeysGiveTheAttentionOverAllInAnyOrder) {
@@ -80,13 +63,11 @@ TEST(AttentionMerge, PartsOfTheKeysGiveTheAttentionOverAllInAnyOrder) {
   const std::vector<float> q = drawn(9 * kColumns);
   const std::vector<float> k = drawn(kKeys * kColumns);
   const std::vector<float> v = drawn(kKeys * kColumns);
-  ThreadPool pool(1);
-  const Context where(pool);
-  const Attended whole = attended(q, k, v, kColumns, 0, kKeys, where);
+  const Attended whole = attended(q, k, v, kColumns, 0, kKeys);
   for (const bool reversed : {false, true}) {
     Attended merged{std::vector<float>(q.size(), kNaN), std::vector<float>(9, -kInf)};
     for (std::size_t part = 0; part < 4; ++part) {
-      merge(merged, attended(q, k, v, kColumns, (reversed ? 3 - part : part) * 10, 10, where), kColumns, where);
+      merge(merged, attended(q, k, v, kColumns, (reversed ? 3 - part : part) * 10, 10), kColumns);
     }
     for (std::size_t i = 0; i < whole.o.size(); ++i) EXPECT_NEAR(merged.o[i], whole.o[i], 1e-5F);
     for (std::size_t i = 0; i < whole.lse.size(); ++i) EXPECT_NEAR(merged.lse[i], whole.lse[i], 1e-5F);
@@ -94,12 +75,10 @@ TEST(AttentionMerge, PartsOfTheKeysGiveTheAttentionOverAllInAnyOrder) {
 }
 
 TEST(AttentionMerge, PartsWithoutKeysAndScoresBeyondAllRangesAreSafe) {
-  ThreadPool pool(1);
-  const Context where(pool);
   // lse of the whole and of the part: one has no keys, neither has, far apart, huge, not a number.
   Attended whole{{1, kNaN, kNaN, 1, 1, 1, 1}, {2, -kInf, -kInf, 300, -3e38F, 3e38F, kNaN}};
   const Attended part{{kNaN, 5, kNaN, 7, 7, 7, 7}, {-kInf, 3, -kInf, -300, 3e38F, 3e38F, 1}};
-  merge(whole, part, 1, where);
+  merge(whole, part, 1);
   EXPECT_EQ(whole.o[0], 1);
   EXPECT_EQ(whole.lse[0], 2);
   EXPECT_EQ(whole.o[1], 5);

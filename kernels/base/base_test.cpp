@@ -15,11 +15,11 @@
 #include <gtest/gtest.h>
 
 #include "kernels/activation/activation.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {

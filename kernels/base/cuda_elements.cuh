@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -12,6 +13,8 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "kernels/base/cuda_geometry.h"
+#include "kernels/base/view.h"
 
 namespace lockstep::kernels {
 
@@ -169,6 +172,16 @@ void with_items(int items, Visit&& visit) {
   return visit(std::integral_constant<int, kWide>{});
 }
 
+// Calls visit(T{}, std::integral_constant<int, items>) with the device's type of an activation's element, and the
+// number of elements that a thread takes at once of operands with this many columns (items_an_access()).
+template <class Visit>
+void with_packs(core::DType dtype, std::int64_t columns, std::initializer_list<const void*> operands, Visit&& visit) {
+  with_cuda_activation_type(dtype, [&](auto zero) {
+    constexpr int kWide = static_cast<int>(kAccessBytes / sizeof zero);
+    with_items<kWide>(items_an_access(sizeof zero, columns, operands), [&](auto items) { visit(zero, items); });
+  });
+}
+
 // 8-bit floats in CUDA kernels, with the bits of core/dtype.h.
 
 struct CudaE4M3 {
@@ -276,23 +289,6 @@ void with_combined_type(core::DType dtype, Visit&& visit) {
       return visit(CudaE5M2{});
     default:
       return with_cuda_activation_type(dtype, visit);
-  }
-}
-
-// Calls visit(std::integral_constant<ReduceOp, op>); an average is a sum that is divided at the end.
-template <class Visit>
-void with_op(core::ReduceOp op, Visit&& visit) {
-  using core::ReduceOp;
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::sum>{});
-    case ReduceOp::prod:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::prod>{});
-    case ReduceOp::max:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::max>{});
-    case ReduceOp::min:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::min>{});
   }
 }
 

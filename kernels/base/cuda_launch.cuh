@@ -27,6 +27,11 @@ inline LaunchShape shape_of(const RowLayout& layout) {
           .cluster = layout.cluster};
 }
 
+// The launch of a kernel whose warps take rows one at a time.
+inline LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
+  return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
+}
+
 inline constexpr std::size_t kSharedBytesOfEveryKernel = std::size_t{48} << 10;  // more must be requested
 
 inline cudaStream_t stream_of(const CudaContext& cuda) {
@@ -79,6 +84,21 @@ template <class... Params>
 void launch_early(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
                   const std::type_identity_t<Params>&... args) {
   queue_launch(cuda, name, shape, core::launches_early(), kernel, args...);
+}
+
+// Launches one version of a kernel over rows, chosen by row_layout(): a warp per row, or blocks that keep
+// `stash_bytes_an_elem` of a row in shared memory, or blocks that keep nothing.
+template <class Rows>
+void launch_rows(const CudaContext& cuda, const char* name, const Rows& rows, int items,
+                 std::size_t stash_bytes_an_elem, void (*by_warps)(Rows), void (*stashed)(Rows),
+                 void (*unstashed)(Rows)) {
+  const RowLayout layout = row_layout(rows.rows, rows.columns, items, stash_bytes_an_elem, cuda.num_multiprocessors(),
+                                      cuda.most_cluster_blocks());
+  launch_early(cuda, name, shape_of(layout),
+               layout.warp_per_row      ? by_warps
+               : layout.stash_bytes > 0 ? stashed
+                                        : unstashed,
+               rows);
 }
 
 // Waits until all work queued before is done and its stores are visible; returns at once if the kernel was not launched

@@ -8,6 +8,7 @@
 #include "kernels/base/cuda_instructions.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_reductions.cuh"
+#include "kernels/base/view.h"
 
 namespace lockstep::kernels {
 
@@ -49,6 +50,37 @@ void run_elementwise(CudaContext& cuda, const char* name, const Operation& opera
     const LaunchShape shape{.blocks = grid_blocks((count + kTile - 1) / kTile, cuda.num_multiprocessors())};
     launch_early(cuda, name, shape, elementwise_kernel<kItems, kAhead, Operation>, operation, count);
   });
+}
+
+// An operation for run_elementwise(): y[i] = kFunction(a[i], b[i]).
+template <class T, float (*kFunction)(float, float)>
+struct OfTwo {
+  const T* a;
+  const T* b;
+  T* y;
+
+  template <int kItems>
+  struct Inputs {
+    Pack<T, kItems> a;
+    Pack<T, kItems> b;
+  };
+  template <int kItems>
+  __device__ Inputs<kItems> load(std::int64_t first) const {
+    return {Pack<T, kItems>::load(a + first), Pack<T, kItems>::load(b + first)};
+  }
+  template <int kItems>
+  __device__ void store(std::int64_t first, const Inputs<kItems>& in) const {
+    Pack<T, kItems> out;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) out.set(i, kFunction(in.a[i], in.b[i]));
+    out.store(y + first);
+  }
+};
+
+template <class T, float (*kFunction)(float, float)>
+void run_of_two(CudaContext& cuda, const char* name, const In& a, const In& b, const Out& y, std::int64_t count) {
+  run_elementwise<sizeof(T)>(cuda, name, OfTwo<T, kFunction>{a.as<T>(), b.as<T>(), y.as<T>()}, count,
+                             items_an_access(sizeof(T), 0, {a.data, b.data, y.data}));
 }
 
 // Number of packs of a row that a lane holds in registers if a warp has a row.

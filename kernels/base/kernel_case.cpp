@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/random.h"
@@ -85,53 +86,37 @@ double allowed_error(const CaseOperand& operand, double wanted, double largest) 
 // store() and load() of kernel_case.h: conversion between f64 and every dtype.
 namespace {
 
-// Calls visit(from double to T, from T to double) with the dtype's own conversions.
-template <class Visit>
-void with_conversions(DType dtype, Visit&& visit) {
-  const auto plain = [&visit](auto zero) {
-    using T = decltype(zero);
-    visit([](double x) { return static_cast<T>(x); }, [](T x) { return static_cast<double>(x); });
-  };
-  const auto narrow = [&visit](auto from_float) {
-    using T = decltype(from_float(0.0F));
-    visit([from_float](double x) { return from_float(static_cast<float>(x)); },
-          [](T x) { return static_cast<double>(core::to_float(x)); });
-  };
-  switch (dtype) {
-    case DType::i8:
-      return plain(std::int8_t{});
-    case DType::u8:
-      return plain(std::uint8_t{});
-    case DType::i32:
-      return plain(std::int32_t{});
-    case DType::u32:
-      return plain(std::uint32_t{});
-    case DType::i64:
-      return plain(std::int64_t{});
-    case DType::u64:
-      return plain(std::uint64_t{});
-    case DType::f32:
-      return plain(float{});
-    case DType::f64:
-      return plain(double{});
-    case DType::f16:
-      return narrow(core::to_float16);
-    case DType::bf16:
-      return narrow(core::to_bfloat16);
-    case DType::f8e4m3:
-      return narrow(core::to_float8_e4m3);
-    case DType::f8e5m2:
-      return narrow(core::to_float8_e5m2);
+template <class T>
+T narrowed(double x) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<T>(x);
+  } else if constexpr (std::is_same_v<T, core::Float16>) {
+    return core::to_float16(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<T, core::BFloat16>) {
+    return core::to_bfloat16(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<T, core::Float8E4M3>) {
+    return core::to_float8_e4m3(static_cast<float>(x));
+  } else {
+    return core::to_float8_e5m2(static_cast<float>(x));
+  }
+}
+
+template <class T>
+double widened(T x) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<double>(x);
+  } else {
+    return static_cast<double>(core::to_float(x));
   }
 }
 
 }  // namespace
 
 void store(std::span<const double> values, DType dtype, void* memory) {
-  with_conversions(dtype, [&](auto narrowed, auto /*widened*/) {
+  with_type(dtype, [&](auto element) {
     auto* to = static_cast<std::byte*>(memory);
     for (double value : values) {
-      const auto element = narrowed(value);
+      element = narrowed<decltype(element)>(value);
       std::memcpy(to, &element, sizeof element);
       to += sizeof element;
     }
@@ -141,8 +126,7 @@ void store(std::span<const double> values, DType dtype, void* memory) {
 std::vector<double> load(DType dtype, const void* memory, std::int64_t elems) {
   std::vector<double> values;
   values.reserve(static_cast<std::size_t>(elems));
-  with_conversions(dtype, [&](auto narrowed, auto widened) {
-    decltype(narrowed(0.0)) element;
+  with_type(dtype, [&](auto element) {
     const auto* from = static_cast<const std::byte*>(memory);
     for (std::int64_t i = 0; i < elems; ++i) {
       std::memcpy(&element, from, sizeof element);

@@ -69,7 +69,7 @@ struct KernelCase {
   // `memory` holds the operands, in their order, on the context's device.
   std::function<void(std::span<void* const> memory, const Context& where)> run;
   // For kernels with several implementations (null otherwise): the one that is used there, known after the first run:
-  // "amx by rows".
+  // "packed by rows".
   std::function<std::string(const Context& where)> implementation;
   std::function<void(ReferenceData<double>&)> derive;  // may be empty
   std::function<void(ReferenceData<double>&)> reference;
@@ -112,11 +112,7 @@ KernelCase make_shaped_case(const Args& args, CaseFacts facts) {
   result.deterministic = facts.deterministic;
   result.derive = std::move(facts.derive);
   result.run = [args](std::span<void* const> memory, const Context& where) {
-    Args bound = args;
-    std::size_t next = 0;
-    Args::visit_operands(
-        bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
-    kernels::run(bound, where);
+    kernels::run(with_memory(args, memory), where);
   };
   if constexpr (requires(const Context& where) { implementation_of(args, where); }) {
     result.implementation = [args](const Context& where) { return implementation_of(args, where); };

@@ -86,6 +86,24 @@ void check_at_least(std::string_view kernel, std::string_view name, std::int64_t
   throw core::usage_error(fmt::format("{}: {} is {}; allowed: at least {}", kernel, name, value, least));
 }
 
+void check_at_most(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t most,
+                   std::string_view what) {
+  if (value <= most) return;
+  throw core::usage_error(
+      fmt::format("{}: {} is {}; allowed: at most {}{}{}", kernel, name, value, most, what.empty() ? "" : ", ", what));
+}
+
+void check_divides(std::string_view kernel, std::string_view name, std::int64_t value, std::string_view whole_name,
+                   std::int64_t whole) {
+  if (whole % value == 0) return;
+  throw core::usage_error(
+      fmt::format("{}: {} is {}; allowed: divisors of {}, {}", kernel, name, value, whole_name, whole));
+}
+
+void check_sizes(std::string_view kernel, std::initializer_list<std::pair<std::string_view, std::int64_t>> sizes) {
+  for (const auto& [name, value] : sizes) check_at_least(kernel, name, value, 1);
+}
+
 namespace {
 
 void check_that(bool good, std::string_view kernel, std::string_view name, float value, std::string_view allowed) {

@@ -22,6 +22,7 @@
 #include <cmath>
 #include <compare>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,6 +83,15 @@ Args shaped(Args args, core::DType dtype) {
   return args;
 }
 
+// Returns the arguments with their operands' memory, in the order of visit_operands().
+template <class Args>
+Args with_memory(Args args, std::span<void* const> memory) {
+  std::size_t next = 0;
+  Args::visit_operands(args,
+                       [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
+  return args;
+}
+
 // Throws a usage Error "KERNEL: OPERAND ..." if an operand is missing, has the wrong length or dtype, is not aligned to
 // its elements, or if one that is written overlaps another. A pair that `in_place` names may be the same memory; rows
 // of one operand between rows of another with the same stride do not overlap.
@@ -94,6 +104,14 @@ void check_operands(std::string_view kernel, const std::vector<Operand>& operand
 
 // Throws a usage Error "KERNEL: NAME is VALUE; allowed: at least LEAST".
 void check_at_least(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t least);
+// `what`, if given, follows the largest value allowed: "at most 2, the experts".
+void check_at_most(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t most,
+                   std::string_view what = "");
+// "KERNEL: NAME is VALUE; allowed: divisors of WHOLE, 12".
+void check_divides(std::string_view kernel, std::string_view name, std::int64_t value, std::string_view whole_name,
+                   std::int64_t whole);
+// Checks that numbers are at least 1.
+void check_sizes(std::string_view kernel, std::initializer_list<std::pair<std::string_view, std::int64_t>> sizes);
 
 // For a kernel with in-place operands: static constexpr std::array<InPlace, n> kInPlace.
 template <class Args>
@@ -117,15 +135,21 @@ struct Cost {
   std::string bytes_reason;  // why bytes differ from the operands' sizes; empty if they do not
 };
 
-// Returns reads plus writes of every operand, once each.
+// Returns the cost of a kernel that reads or writes every operand once. Of a strided operand only the rows count.
 template <class Args>
-double operand_bytes(const Args& args) {
-  double bytes = 0;
+Cost cost_of_operands(double flops, const Args& args) {
+  Cost cost{flops, 0, ""};
   for (const Operand& operand : operands_of(args)) {
-    const double once = static_cast<double>(size_bytes(operand.dtype, operand.expected_elems));
-    bytes += operand.access == Access::update ? 2 * once : once;
+    const Rows& rows = operand.rows;
+    std::int64_t elems = operand.expected_elems;
+    if (rows.stride > rows.elems) {
+      elems = (elems + rows.stride - rows.elems) / rows.stride * rows.elems;
+      cost.bytes_reason = "only the rows count, not the elements between them";
+    }
+    const double once = static_cast<double>(size_bytes(operand.dtype, elems));
+    cost.bytes += operand.access == Access::update ? 2 * once : once;
   }
-  return bytes;
+  return cost;
 }
 
 // Checks of floating point numbers among a kernel's arguments; check_at_least() checks integers. Each throws a usage
@@ -174,6 +198,18 @@ class Counted {
   double value_;
   std::int64_t* counter_;
 };
+
+// The number in a reference's element, without counting, and the integer that it stands for, such as a token id.
+inline double value_of(double x) {
+  return x;
+}
+inline double value_of(const Counted& x) {
+  return x.value();
+}
+template <class S>
+std::int64_t integer_of(const S& x) {
+  return static_cast<std::int64_t>(value_of(x));
+}
 
 // Operands of a reference: arrays of one scalar type S (double or Counted), looked up by the operand's name. Integers
 // (token ids, int8 codes) are stored as S too.

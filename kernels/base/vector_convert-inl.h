@@ -182,6 +182,47 @@ HWY_INLINE void store_pair_tail(Pair value, core::Float8E5M2* to, std::size_t co
   store_pair_tail_fp8(value, to, count);
 }
 
+// ---- magnitudes
+
+// Returns the bits of |x|: as integers they have the order of the numbers, with infinity and then NaN last.
+HWY_INLINE hn::Vec<I32> magnitude_bits(VF32 x) {
+  return hn::And(hn::BitCast(I32(), x), hn::Set(I32(), 0x7fffffff));
+}
+
+// Returns the largest magnitude; NaN if one of x is NaN.
+template <class D, class T>
+HWY_INLINE float largest_magnitude(D /*d*/, const T* x, std::size_t count) {
+  const I32 d;
+  hn::Vec<I32> even = hn::Zero(d);
+  hn::Vec<I32> odd = even;
+  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
+    const Pair p = part.load(x + i);
+    even = hn::Max(even, magnitude_bits(p.a));
+    odd = hn::Max(odd, magnitude_bits(p.b));
+  });
+  return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, hn::Max(even, odd))));
+}
+// The same for 16 bits without widening: their bits have the same order.
+template <class D, EvenAndOdd T>
+HWY_INLINE float largest_magnitude(D d, const T* x, std::size_t count) {
+  const hn::Repartition<std::int16_t, D> d16;
+  const std::size_t step = hn::Lanes(d16);
+  const auto all = hn::Set(d16, 0x7fff);
+  auto largest = hn::Zero(d16);
+  std::size_t i = 0;
+  for (; i + step <= count; i += step) {
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(x + i));
+    largest = hn::Max(largest, hn::And(bits, all));
+  }
+  const auto wide = hn::BitCast(d, largest);
+  auto of_two = hn::Max(hn::ShiftLeft<16>(wide), hn::And(wide, hn::Set(d, 0x7fff0000)));
+  if (i < count) {
+    const Pair p = load_pair_tail(x + i, count - i);
+    of_two = hn::Max(of_two, hn::Max(magnitude_bits(p.a), magnitude_bits(p.b)));
+  }
+  return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, of_two)));
+}
+
 // ---- arrays
 
 // Loads and stores pairs with elements in order, whatever T's own order of pairs is.

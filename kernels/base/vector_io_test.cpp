@@ -13,9 +13,9 @@
 
 #include "core/dtype.h"
 #include "core/random.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"
 #include "kernels/base/view.h"
+#include "testing/kernels/kernel_checks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/base/vector_io_test.cpp"

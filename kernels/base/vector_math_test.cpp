@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/case_checks.h"
+#include "testing/kernels/kernel_checks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/base/vector_math_test.cpp"

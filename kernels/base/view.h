@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "core/dtype.h"
@@ -118,6 +119,46 @@ void with_float_type(core::DType dtype, Visit&& visit) {
       return visit(core::Float8E5M2{});
     default:
       return with_activation_type(dtype, std::forward<Visit>(visit));
+  }
+}
+
+// The same for every dtype.
+template <class Visit>
+void with_type(core::DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case core::DType::i8:
+      return visit(std::int8_t{});
+    case core::DType::u8:
+      return visit(std::uint8_t{});
+    case core::DType::i32:
+      return visit(std::int32_t{});
+    case core::DType::u32:
+      return visit(std::uint32_t{});
+    case core::DType::i64:
+      return visit(std::int64_t{});
+    case core::DType::u64:
+      return visit(std::uint64_t{});
+    case core::DType::f64:
+      return visit(double{});
+    default:
+      return with_float_type(dtype, std::forward<Visit>(visit));
+  }
+}
+
+// Calls visit(std::integral_constant<ReduceOp, op>); an average is a sum that is divided at the end.
+template <class Visit>
+void with_op(core::ReduceOp op, Visit&& visit) {
+  using core::ReduceOp;
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::sum>{});
+    case ReduceOp::prod:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::prod>{});
+    case ReduceOp::max:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::max>{});
+    case ReduceOp::min:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::min>{});
   }
 }
 

@@ -101,11 +101,11 @@ void UnpackBucket::check_shape() const {
 }
 
 Cost cost_of(const PackBucket& args) {
-  return {static_cast<double>(args.total()), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.total()), args);
 }
 
 Cost cost_of(const UnpackBucket& args) {
-  return {static_cast<double>(args.total()), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.total()), args);
 }
 
 void run_cpu(const PackBucket& args, ThreadPool& pool) {

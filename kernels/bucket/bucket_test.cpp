@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -53,7 +53,7 @@ void Cast::check_shape() const {
 }
 
 Cost cost_of(const Cast& args) {
-  return {static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.count), args);
 }
 
 void run_cpu(const Cast& args, ThreadPool& pool) {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/view.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -148,7 +148,7 @@ HWY_EXPORT(collect);
 constexpr std::int64_t kElemGrain = 4096;  // elements
 constexpr std::int64_t kSample = 16384;    // elements
 constexpr double kDeviations = 4;          // standard deviations of the sample's count above the count that k needs
-constexpr std::int64_t kMostCount = std::int64_t{1} << 31;
+constexpr std::int64_t kMostCount = std::numeric_limits<std::int32_t>::max();
 
 // The largest k: a sample gives a magnitude that somewhat more than k elements reach. One pass collects those, and the
 // k-th of them is found among few. If the sample was misleading, all elements are collected.
@@ -210,10 +210,10 @@ void DecodeSigns::check_shape() const {
 }
 
 Cost cost_of(const EncodeSigns& args) {
-  return {static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.count), args);
 }
 Cost cost_of(const DecodeSigns& args) {
-  return {0, operand_bytes(args), ""};
+  return cost_of_operands(0, args);
 }
 
 void run_cpu(const EncodeSigns& args, ThreadPool& pool) {
@@ -231,9 +231,7 @@ void run_cpu(const DecodeSigns& args, ThreadPool& pool) {
 void TopK::check_shape() const {
   check_at_least(name(), "k", k, 1);
   check_at_least(name(), "count", count, k);
-  if (count >= kMostCount) {
-    throw core::usage_error("top_k: count is " + std::to_string(count) + "; allowed: below 2^31, as indices are i32");
-  }
+  check_at_most(name(), "count", count, kMostCount, "as indices are i32");
   if (!(at >= 0)) throw core::usage_error("top_k: at is " + std::to_string(at) + "; allowed: 0 or more");
 }
 void ScatterAdd::check_shape() const {
@@ -242,7 +240,7 @@ void ScatterAdd::check_shape() const {
 }
 
 Cost cost_of(const TopK& args) {
-  return {0, operand_bytes(args), ""};
+  return cost_of_operands(0, args);
 }
 Cost cost_of(const ScatterAdd& args) {
   const auto k = static_cast<double>(args.k);

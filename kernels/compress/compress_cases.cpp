@@ -13,13 +13,6 @@
 
 namespace lockstep::kernels {
 
-inline double value_of(double x) {
-  return x;
-}
-inline double value_of(const Counted& x) {
-  return x.value();
-}
-
 template <class S>
 void reference(const EncodeSigns& args, ReferenceData<S>& data) {
   using std::abs;
@@ -49,7 +42,7 @@ void reference(const DecodeSigns& args, ReferenceData<S>& data) {
   const auto y = data["y"];
   for (std::size_t i = 0; i < y.size(); ++i) {
     const S scale = scales[i / static_cast<std::size_t>(args.block)];
-    const bool negative = (static_cast<int>(value_of(codes[i / 8])) >> i % 8 & 1) != 0;
+    const bool negative = (integer_of(codes[i / 8]) >> i % 8 & 1) != 0;
     y[i] = negative ? -scale : scale;
   }
 }
@@ -72,13 +65,7 @@ void add_signs(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t 
 template <class S>
 void reference(const TopK& args, ReferenceData<S>& data) {
   const auto x = data["x"];
-  const auto size_of = [&](std::size_t i) {
-    if constexpr (std::is_same_v<S, double>) {
-      return std::fabs(x[i]);
-    } else {
-      return std::fabs(x[i].value());
-    }
-  };
+  const auto size_of = [&](std::size_t i) { return std::fabs(value_of(x[i])); };
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return size_of(a) > size_of(b); });
@@ -94,12 +81,7 @@ void reference(const TopK& args, ReferenceData<S>& data) {
 template <class S>
 void reference(const ScatterAdd& /*args*/, ReferenceData<S>& data) {
   for (std::size_t i = 0; i < data["values"].size(); ++i) {
-    int to = 0;
-    if constexpr (std::is_same_v<S, double>) {
-      to = static_cast<int>(data["indices"][i]);
-    } else {
-      to = static_cast<int>(data["indices"][i].value());
-    }
+    const std::int64_t to = integer_of(data["indices"][i]);
     if (to >= 0) data["y"][static_cast<std::size_t>(to)] += data["values"][i];
   }
 }

@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
-
-using core::DType;
 
 struct Coded {
   std::vector<std::uint8_t> codes;
@@ -23,25 +21,17 @@ struct Coded {
 };
 
 Coded code(const std::vector<float>& x, std::int64_t block) {
-  ThreadPool pool(2);
-  const auto count = static_cast<std::int64_t>(x.size());
-  EncodeSigns encode{count, block, {x.data(), DType::f32, count}};
+  const EncodeSigns encode{.count = static_cast<std::int64_t>(x.size()), .block = block};
   Coded coded{std::vector<std::uint8_t>(static_cast<std::size_t>(encode.code_elems())),
               std::vector<float>(static_cast<std::size_t>(encode.blocks())), std::vector<float>(x.size())};
-  encode.codes = {coded.codes.data(), DType::u8, encode.code_elems()};
-  encode.scales = {coded.scales.data(), DType::f32, encode.blocks()};
-  run(encode, Context(pool));
-  DecodeSigns decode{count, block, {coded.codes.data(), DType::u8, encode.code_elems()}};
-  decode.scales = {coded.scales.data(), DType::f32, encode.blocks()};
-  decode.y = {coded.decoded.data(), DType::f32, count};
-  run(decode, Context(pool));
+  run_on_cpu(encode, {x.data(), coded.codes.data(), coded.scales.data()}, 2);
+  run_on_cpu(DecodeSigns{.count = encode.count, .block = block},
+             {coded.codes.data(), coded.scales.data(), coded.decoded.data()}, 2);
   return coded;
 }
 
 TEST(Compress, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : compress_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(compress_test_cases()), "");
 }
 
 TEST(Sign, ABlockBecomesItsMeanMagnitudeWithSigns) {
@@ -74,13 +64,9 @@ struct Taken {
 };
 
 Taken take(const std::vector<float>& x, std::int64_t k, float at = 0, int threads = 2) {
-  ThreadPool pool(threads);
-  const auto count = static_cast<std::int64_t>(x.size());
   Taken taken{std::vector<float>(static_cast<std::size_t>(k)), std::vector<std::int32_t>(static_cast<std::size_t>(k))};
-  TopK args{.count = count, .k = k, .at = at, .x = {x.data(), DType::f32, count}};
-  args.values = {taken.values.data(), DType::f32, k};
-  args.indices = {taken.indices.data(), DType::i32, k};
-  run(args, Context(pool));
+  run_on_cpu(TopK{.count = static_cast<std::int64_t>(x.size()), .k = k, .at = at},
+             {x.data(), taken.values.data(), taken.indices.data()}, threads);
   return taken;
 }
 
@@ -119,19 +105,17 @@ TEST(TopK, IsExactWhereASampleMisleads) {
 }
 
 TEST(ScatterAdd, LeavesOutWhatHasNoIndex) {
-  ThreadPool pool(1);
   const std::vector<float> values{1, 2, 0, 0};
   const std::vector<std::int32_t> indices{2, 4, -1, -1};
   std::vector<float> y{10, 20, 30, 40, 50};
-  run(ScatterAdd{5, 4, {values.data(), DType::f32, 4}, {indices.data(), DType::i32, 4}, {y.data(), DType::f32, 5}},
-      Context(pool));
+  run_on_cpu(ScatterAdd{.count = 5, .k = 4}, {values.data(), indices.data(), y.data()});
   EXPECT_EQ(y, (std::vector<float>{10, 20, 31, 40, 52}));
 }
 
 TEST(TopK, Refusals) {
   EXPECT_EQ(refusal(TopK{.count = 3, .k = 4}), "top_k: count is 3; allowed: at least 4");
   EXPECT_EQ(refusal(TopK{.count = std::int64_t{1} << 31, .k = 4}),
-            "top_k: count is 2147483648; allowed: below 2^31, as indices are i32");
+            "top_k: count is 2147483648; allowed: at most 2147483647, as indices are i32");
 }
 
 }  // namespace

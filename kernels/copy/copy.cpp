@@ -10,16 +10,13 @@ constexpr std::int64_t kGrainElems = 4096;
 }  // namespace
 
 void CopyRows::check_shape() const {
-  check_at_least(name(), "rows", rows, 1);
-  check_at_least(name(), "columns", columns, 1);
+  check_sizes(name(), {{"rows", rows}, {"columns", columns}});
   if (from_stride != 0) check_at_least(name(), "from_stride", from_stride, columns);
   if (to_stride != 0) check_at_least(name(), "to_stride", to_stride, columns);
 }
 
 Cost cost_of(const CopyRows& args) {
-  const bool is_dense = args.from_row() == args.columns && args.to_row() == args.columns;
-  return {0, 2 * static_cast<double>(size_bytes(args.from.dtype, args.rows * args.columns)),
-          is_dense ? "" : "only the rows count, not the elements between them"};
+  return cost_of_operands(0, args);
 }
 
 void run_cpu(const CopyRows& args, ThreadPool& pool) {

@@ -41,9 +41,7 @@ void run_cuda(const CopyRows& args, CudaContext& cuda) {
     const int items = std::min({items_of(args.columns), items_of(args.from_row()), items_of(args.to_row())});
     with_items<static_cast<int>(kAccessBytes / sizeof(T))>(items, [&](auto constant) {
       constexpr int kItems = decltype(constant)::value;
-      const std::int64_t tiles = (args.rows + kWarpsPerBlock - 1) / kWarpsPerBlock;
-      const LaunchShape shape{.blocks = grid_blocks(tiles, cuda.num_multiprocessors())};
-      launch(cuda, "copy_rows", shape, copy_by_warps<T, kItems>, places);
+      launch(cuda, "copy_rows", warps_for(args.rows, cuda), copy_by_warps<T, kItems>, places);
     });
   });
 }

@@ -331,12 +331,9 @@ HWY_EXPORT(shard_rows);
 
 void check_columns(std::string_view kernel, std::int64_t rows, std::int64_t columns, std::int64_t valid_columns,
                    std::int64_t least_valid) {
-  check_at_least(kernel, "rows", rows, 1);
-  check_at_least(kernel, "columns", columns, 1);
+  check_sizes(kernel, {{"rows", rows}, {"columns", columns}});
   check_at_least(kernel, "valid_columns", valid_columns, least_valid);
-  if (valid_columns <= columns) return;
-  throw core::usage_error(
-      fmt::format("{}: valid_columns is {}; allowed: at most columns, {}", kernel, valid_columns, columns));
+  check_at_most(kernel, "valid_columns", valid_columns, columns, "the columns");
 }
 
 void check_targets(std::string_view kernel, const In& targets, std::int64_t end) {
@@ -374,19 +371,18 @@ void CrossEntropyFinish::check_shape() const {
 // FLOPs per valid column: logit - max, exp, addition to the sum; division, subtraction at the target, scale. Per row:
 // log, +, -.
 Cost cost_of(const CrossEntropy& args) {
-  return {6 * cells(args.rows, args.valid_columns) + 3.0 * static_cast<double>(args.rows), operand_bytes(args), ""};
+  return cost_of_operands(6 * cells(args.rows, args.valid_columns) + 3.0 * static_cast<double>(args.rows), args);
 }
 
 Cost cost_of(const CrossEntropyStats& args) {
-  return {3 * cells(args.rows, args.valid_columns), operand_bytes(args), ""};
+  return cost_of_operands(3 * cells(args.rows, args.valid_columns), args);
 }
 
 // FLOPs per valid column as above without the sum; a shard's stats cost 5 per row: max - max, exp, *, +, + of the
 // target's logit.
 Cost cost_of(const CrossEntropyFinish& args) {
-  const double rows = static_cast<double>(args.rows);
-  return {5 * cells(args.rows, args.valid_columns) + rows * (3.0 + 5.0 * static_cast<double>(args.shards)),
-          operand_bytes(args), ""};
+  const double of_a_row = 3.0 + 5.0 * static_cast<double>(args.shards);
+  return cost_of_operands(5 * cells(args.rows, args.valid_columns) + static_cast<double>(args.rows) * of_a_row, args);
 }
 
 void run_cpu(const CrossEntropy& args, ThreadPool& pool) {

@@ -202,8 +202,9 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) finish_kernel(Finish<
 }  // namespace
 
 void run_cuda(const CrossEntropy& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.logits.dtype, [&](auto zero) {
+  with_packs(args.logits.dtype, args.columns, {args.logits.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const Whole<T> whole{args.rows,
                          static_cast<int>(args.columns),
                          static_cast<int>(args.valid_columns),
@@ -211,20 +212,17 @@ void run_cuda(const CrossEntropy& args, CudaContext& cuda) {
                          args.targets.as<std::int32_t>(),
                          args.logits.as<T>(),
                          args.losses.as<float>()};
-    const int items = items_an_access(sizeof(T), args.columns, {args.logits.data});
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      constexpr int kItems = decltype(constant)::value;
-      const RowLayout layout = block_row_layout(args.rows, args.columns, items, sizeof(T), cuda.num_multiprocessors(),
-                                                cuda.most_cluster_blocks());
-      auto* const kernel = layout.stash_bytes > 0 ? whole_kernel<T, kItems, true> : whole_kernel<T, kItems, false>;
-      launch_early(cuda, "cross_entropy", shape_of(layout), kernel, whole);
-    });
+    const RowLayout layout = block_row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors(),
+                                              cuda.most_cluster_blocks());
+    auto* const kernel = layout.stash_bytes > 0 ? whole_kernel<T, kItems, true> : whole_kernel<T, kItems, false>;
+    launch_early(cuda, "cross_entropy", shape_of(layout), kernel, whole);
   });
 }
 
 void run_cuda(const CrossEntropyStats& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.logits.dtype, [&](auto zero) {
+  with_packs(args.logits.dtype, args.columns, {args.logits.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const Stats<T> stats{args.rows,
                          static_cast<int>(args.columns),
                          static_cast<int>(args.valid_columns),
@@ -232,17 +230,15 @@ void run_cuda(const CrossEntropyStats& args, CudaContext& cuda) {
                          args.targets.as<std::int32_t>(),
                          args.logits.as<T>(),
                          args.stats.as<float>()};
-    const int items = items_an_access(sizeof(T), args.columns, {args.logits.data});
-    const RowLayout layout = block_row_layout(args.rows, args.columns, items, 0, cuda.num_multiprocessors());
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      launch_early(cuda, "cross_entropy_stats", shape_of(layout), stats_kernel<T, decltype(constant)::value>, stats);
-    });
+    const RowLayout layout = block_row_layout(args.rows, args.columns, kItems, 0, cuda.num_multiprocessors());
+    launch_early(cuda, "cross_entropy_stats", shape_of(layout), stats_kernel<T, kItems>, stats);
   });
 }
 
 void run_cuda(const CrossEntropyFinish& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.logits.dtype, [&](auto zero) {
+  with_packs(args.logits.dtype, args.columns, {args.logits.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const Finish<T> finish{args.rows,
                            static_cast<int>(args.columns),
                            static_cast<int>(args.valid_columns),
@@ -253,11 +249,8 @@ void run_cuda(const CrossEntropyFinish& args, CudaContext& cuda) {
                            args.stats.as<float>(),
                            args.logits.as<T>(),
                            args.losses.as<float>()};
-    const int items = items_an_access(sizeof(T), args.columns, {args.logits.data});
-    const RowLayout layout = block_row_layout(args.rows, args.columns, items, 0, cuda.num_multiprocessors());
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      launch_early(cuda, "cross_entropy_finish", shape_of(layout), finish_kernel<T, decltype(constant)::value>, finish);
-    });
+    const RowLayout layout = block_row_layout(args.rows, args.columns, kItems, 0, cuda.num_multiprocessors());
+    launch_early(cuda, "cross_entropy_finish", shape_of(layout), finish_kernel<T, kItems>, finish);
   });
 }
 

@@ -57,19 +57,12 @@ void row_gradient_reference(std::span<S> logits, std::int64_t target, const std:
   }
 }
 
-inline std::int64_t as_id(double value) {
-  return static_cast<std::int64_t>(value);
-}
-inline std::int64_t as_id(const Counted& value) {
-  return static_cast<std::int64_t>(value.value());
-}
-
 template <class S>
 void reference(const CrossEntropy& args, ReferenceData<S>& data) {
   const auto columns = static_cast<std::size_t>(args.columns);
   for (std::size_t n = 0; n < static_cast<std::size_t>(args.rows); ++n) {
     const std::span<S> row = data["logits"].subspan(n * columns, columns);
-    const std::int64_t target = as_id(data["targets"][n]);
+    const std::int64_t target = integer_of(data["targets"][n]);
     const auto stats = row_stats_reference<S>(row.first(static_cast<std::size_t>(args.valid_columns)), target);
     data["losses"][n] = row_loss_reference(stats);
     row_gradient_reference(row, target, stats.numerators, stats.sum, args.scale);
@@ -81,7 +74,7 @@ void reference(const CrossEntropyStats& args, ReferenceData<S>& data) {
   const auto columns = static_cast<std::size_t>(args.columns);
   for (std::size_t n = 0; n < static_cast<std::size_t>(args.rows); ++n) {
     const std::span<S> row = data["logits"].subspan(n * columns, columns);
-    const std::int64_t target = as_id(data["targets"][n]) - args.first_id;
+    const std::int64_t target = integer_of(data["targets"][n]) - args.first_id;
     const auto stats = row_stats_reference<S>(row.first(static_cast<std::size_t>(args.valid_columns)), target);
     data["stats"][3 * n] = stats.max;
     data["stats"][3 * n + 1] = stats.sum;
@@ -111,7 +104,7 @@ void reference(const CrossEntropyFinish& args, ReferenceData<S>& data) {
   const auto columns = static_cast<std::size_t>(args.columns);
   for (std::size_t n = 0; n < static_cast<std::size_t>(args.rows); ++n) {
     const std::span<S> row = data["logits"].subspan(n * columns, columns);
-    const std::int64_t target = as_id(data["targets"][n]) - args.first_id;
+    const std::int64_t target = integer_of(data["targets"][n]) - args.first_id;
     const auto stats = merged_reference<S>(data["stats"], args.shards, args.rows, n);
     data["losses"][n] = row_loss_reference(stats);
     std::vector<S> numerators;

@@ -273,10 +273,6 @@ BackwardMemory backward_memory(const EmbeddingBackward& args, CudaContext& cuda)
           reinterpret_cast<float*>(memory + plan.segments)};
 }
 
-LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
-  return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
-}
-
 template <class T, int kItems>
 void backward(const EmbeddingBackward& args, const BackwardMemory& memory, CudaContext& cuda) {
   const Gradients<T> gradients{
@@ -289,19 +285,17 @@ void backward(const EmbeddingBackward& args, const BackwardMemory& memory, CudaC
 }  // namespace
 
 void run_cuda(const EmbeddingForward& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.table.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Lookup<T> lookup{args.tokens,        args.length,
-                           args.rows,          args.columns,
-                           args.first_id,      args.ids.as<std::int32_t>(),
-                           args.table.as<T>(), args.positions.as<T>(),
-                           args.y.as<T>()};
-    const int items = items_an_access(sizeof(T), args.columns, {args.table.data, args.positions.data, args.y.data});
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      launch_early(cuda, "embedding_fwd", warps_for(args.tokens, cuda), lookup_kernel<T, decltype(constant)::value>,
-                   lookup);
-    });
-  });
+  with_packs(args.table.dtype, args.columns, {args.table.data, args.positions.data, args.y.data},
+             [&](auto zero, auto items) {
+               using T = decltype(zero);
+               const Lookup<T> lookup{args.tokens,        args.length,
+                                      args.rows,          args.columns,
+                                      args.first_id,      args.ids.as<std::int32_t>(),
+                                      args.table.as<T>(), args.positions.as<T>(),
+                                      args.y.as<T>()};
+               launch_early(cuda, "embedding_fwd", warps_for(args.tokens, cuda),
+                            lookup_kernel<T, decltype(items)::value>, lookup);
+             });
 }
 
 void run_cuda(const EmbeddingBackward& args, CudaContext& cuda) {
@@ -309,12 +303,8 @@ void run_cuda(const EmbeddingBackward& args, CudaContext& cuda) {
   const int cluster = cuda.most_cluster_blocks();
   launch_early(cuda, "embedding_bwd", {.blocks = cluster, .threads = kListThreads, .cluster = cluster}, lists_kernel,
                memory.lists);
-  with_cuda_activation_type(args.dy.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const int items = items_an_access(sizeof(T), args.columns, {args.dy.data, args.dtable.data, args.dpositions.data});
-    with_items<kAccessBytes / sizeof(T)>(
-        items, [&](auto constant) { backward<T, decltype(constant)::value>(args, memory, cuda); });
-  });
+  with_packs(args.dy.dtype, args.columns, {args.dy.data, args.dtable.data, args.dpositions.data},
+             [&](auto zero, auto items) { backward<decltype(zero), decltype(items)::value>(args, memory, cuda); });
 }
 
 }  // namespace lockstep::kernels

@@ -32,8 +32,7 @@ struct EmbeddingForward {
   void check_shape() const {
     check_at_least(name(), "tokens", tokens, 1);
     check_at_least(name(), "length", length, 0);
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
+    check_sizes(name(), {{"rows", rows}, {"columns", columns}});
   }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
@@ -61,8 +60,7 @@ struct EmbeddingBackward {
   void check_shape() const {
     check_at_least(name(), "tokens", tokens, 1);
     check_at_least(name(), "length", length, 0);
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
+    check_sizes(name(), {{"rows", rows}, {"columns", columns}});
   }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
@@ -83,18 +81,11 @@ void run_cuda(const EmbeddingBackward& args, CudaContext& cuda);
 
 // Reference: plain loops, for tests.
 
-inline std::int64_t embedding_id(double value) {
-  return static_cast<std::int64_t>(value);
-}
-inline std::int64_t embedding_id(const Counted& value) {
-  return static_cast<std::int64_t>(value.value());
-}
-
 // Returns the table row of an id, or `elsewhere` if the id is not in this shard, so that the FLOPs do not depend on the
 // ids.
 template <class Args, class S>
 std::span<S> embedding_row(const Args& args, std::span<S> table, const S& id, std::vector<S>& elsewhere) {
-  const std::int64_t row = embedding_id(id) - args.first_id;
+  const std::int64_t row = integer_of(id) - args.first_id;
   if (row < 0 || row >= args.rows) return elsewhere;
   return table.subspan(static_cast<std::size_t>(row * args.columns), static_cast<std::size_t>(args.columns));
 }

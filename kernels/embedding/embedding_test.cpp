@@ -7,44 +7,27 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/case_checks.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-TEST(Embedding, CasesHoldOnEveryTarget) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : embedding_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
-}
-
-In view(const std::vector<std::int32_t>& ids) {
-  return {ids.data(), core::DType::i32, static_cast<std::int64_t>(ids.size())};
-}
-In view(const std::vector<float>& values) {
-  return {values.data(), core::DType::f32, static_cast<std::int64_t>(values.size())};
-}
-template <class View>
-View view_of(std::vector<float>& values) {
-  return {values.data(), core::DType::f32, static_cast<std::int64_t>(values.size())};
+TEST(Embedding, CasesHoldOnTheCpu) {
+  EXPECT_EQ(errors_on_each_target(embedding_test_cases()), "");
 }
 
 // Looks ids up in a table of two columns whose first row belongs to id `first_id`.
 std::vector<float> looked_up(const std::vector<std::int32_t>& ids, const std::vector<float>& table,
                              std::int64_t first_id) {
-  ThreadPool pool(1);
   std::vector<float> y(2 * ids.size(), -1);
-  run(EmbeddingForward{.tokens = static_cast<std::int64_t>(ids.size()),
-                       .rows = static_cast<std::int64_t>(table.size() / 2),
-                       .columns = 2,
-                       .first_id = first_id,
-                       .ids = view(ids),
-                       .table = view(table),
-                       .y = view_of<Out>(y)},
-      Context(pool));
+  run_on_cpu(EmbeddingForward{.tokens = static_cast<std::int64_t>(ids.size()),
+                              .rows = static_cast<std::int64_t>(table.size() / 2),
+                              .columns = 2,
+                              .first_id = first_id},
+             {ids.data(), table.data(), y.data()});
   return y;
 }
 
@@ -67,15 +50,11 @@ TEST(Embedding, ShardsAddUp) {
 }
 
 TEST(Embedding, GradientsAreAddedInTheTokensOrder) {
-  ThreadPool pool(2);
   const std::vector<std::int32_t> ids{1, 1, 1, 7};
   // In f32, (1 + 2^-24) + 2^-24 is 1, but 1 + (2^-24 + 2^-24) is not; the last token is in no row.
   const std::vector<float> dy{1, 0x1p-24F, 0x1p-24F, 5};
   std::vector<float> dtable{9, 0};
-  run(
-      EmbeddingBackward{
-          .tokens = 4, .rows = 2, .columns = 1, .ids = view(ids), .dy = view(dy), .dtable = view_of<InOut>(dtable)},
-      Context(pool));
+  run_on_cpu(EmbeddingBackward{.tokens = 4, .rows = 2, .columns = 1}, {ids.data(), dy.data(), dtable.data()}, 2);
   EXPECT_EQ(dtable, (std::vector<float>{9, 1}));
 }
 

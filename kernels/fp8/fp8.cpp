@@ -24,27 +24,6 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using DI32 = hn::RebindToSigned<F32>;
-
-// Returns the bits of |x|: as integers they have the order of the numbers, with infinity and then NaN last.
-HWY_INLINE hn::Vec<DI32> magnitude_bits(VF32 x) {
-  return hn::And(hn::BitCast(DI32(), x), hn::Set(DI32(), 0x7fffffff));
-}
-
-// Returns the maximum of `largest` and all |x|.
-template <class T>
-HWY_ATTR void largest_of(const T* x, std::size_t count, float* largest) {
-  const DI32 d;
-  hn::Vec<DI32> a = magnitude_bits(hn::Set(F32(), *largest));
-  hn::Vec<DI32> b = a;
-  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
-    const Pair p = part.load(x + i);
-    a = hn::Max(a, magnitude_bits(p.a));
-    b = hn::Max(b, magnitude_bits(p.b));
-  });
-  *largest = hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, hn::Max(a, b))));
-}
-
 template <class T>
 HWY_INLINE void raise_each(Pair x, float* largest) {
   const Pair old = load_in_order<T>(largest);
@@ -53,7 +32,7 @@ HWY_INLINE void raise_each(Pair x, float* largest) {
   store_in_order<T>(most, largest);
 }
 
-// The same for each element separately.
+// Raises each element of `largest` to |x|.
 template <class T>
 HWY_ATTR void largest_of_each(const T* x, std::size_t count, float* largest) {
   const std::size_t step = pair_elems();
@@ -109,7 +88,7 @@ void largest_elems(core::DType dtype, const void* x, std::int64_t begin, std::in
     const auto* from = static_cast<const decltype(zero)*>(x) + begin;
     const auto elems = static_cast<std::size_t>(count);
     if (one_each) return largest_of_each(from, elems, largest);
-    largest_of(from, elems, largest);
+    *largest = largest_magnitude(I32(), from, elems);
   });
 }
 
@@ -366,23 +345,21 @@ ScaleGrid scale_grid(ScalePer per, std::int64_t rows, std::int64_t columns) {
 }
 
 void Fp8Encode::check_shape() const {
-  check_at_least(name(), "rows", rows, 1);
-  check_at_least(name(), "columns", columns, 1);
+  check_sizes(name(), {{"rows", rows}, {"columns", columns}});
   check_fp8(name(), "to", to);
 }
 
 void Fp8Decode::check_shape() const {
-  check_at_least(name(), "rows", rows, 1);
-  check_at_least(name(), "columns", columns, 1);
+  check_sizes(name(), {{"rows", rows}, {"columns", columns}});
   check_fp8(name(), "from", from);
 }
 
 Cost cost_of(const Fp8Encode& args) {
-  return {static_cast<double>(args.rows * args.columns), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.rows * args.columns), args);
 }
 
 Cost cost_of(const Fp8Decode& args) {
-  return {static_cast<double>(args.rows * args.columns), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.rows * args.columns), args);
 }
 
 void run_cpu(const Fp8Encode& args, ThreadPool& pool) {

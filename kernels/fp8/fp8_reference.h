@@ -11,13 +11,6 @@
 
 namespace lockstep::kernels {
 
-inline double plain(double x) {
-  return x;
-}
-inline double plain(Counted x) {
-  return x.value();
-}
-
 inline std::size_t block_of(const ScaleGrid& grid, std::int64_t row, std::int64_t column) {
   return static_cast<std::size_t>(row / grid.block_rows * grid.across() + column / grid.block_columns);
 }
@@ -45,12 +38,12 @@ void reference(const Fp8Encode& args, ReferenceData<S>& data) {
   for (std::int64_t row = 0; row < grid.rows; ++row) {
     for (std::int64_t column = 0; column < grid.columns; ++column) {
       S& most = largest[block_of(grid, row, column)];
-      most = std::max(plain(most), std::fabs(plain(x[place(row, column)])));
+      most = std::max(value_of(most), std::fabs(value_of(x[place(row, column)])));
     }
   }
   for (std::size_t block = 0; block < scales.size(); ++block) {
-    const double before = args.delayed ? plain(previous[block]) : 0;
-    scales[block] = scale_reference(before > 0 && std::isfinite(before) ? before : plain(largest[block]), args.to);
+    const double before = args.delayed ? value_of(previous[block]) : 0;
+    scales[block] = scale_reference(before > 0 && std::isfinite(before) ? before : value_of(largest[block]), args.to);
   }
   const double most = static_cast<double>(largest_number(args.to));
   for (std::int64_t row = 0; row < grid.rows; ++row) {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/fp8/gemm_fp8.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -19,16 +19,7 @@ namespace {
 using core::DType;
 
 TEST(Fp8, CasesHoldOnTheCpu) {
-  for (const KernelCase& kernel_case : fp8_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << kernel_case.name();
-}
-
-TEST(Fp8, CasesHoldOnEachInstructionSet) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : fp8_test_cases()) {
-      if (kernel_case.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-    }
-  });
+  EXPECT_EQ(errors_on_each_target(fp8_test_cases(), 2000), "");
 }
 
 // Finds the smallest power of two with which the largest value fits, by trial.
@@ -60,24 +51,13 @@ Encoded encoded(Fp8Encode args, const std::vector<float>& x, const std::vector<f
   const auto blocks = static_cast<std::size_t>(args.blocks());
   Encoded result{std::vector<float>(blocks), std::vector<float>(blocks), std::vector<std::uint8_t>(x.size()),
                  std::vector<float>(x.size())};
-  const auto count = static_cast<std::int64_t>(x.size());
-  args.x = {x.data(), DType::f32, count};
   args.delayed = !previous.empty();
-  args.previous = {previous.data(), DType::f32, args.delayed ? args.blocks() : 0};
-  if (args.delayed) {
-    args.raised = {result.largest.data(), DType::f32, args.blocks()};
-  } else {
-    args.largest = {result.largest.data(), DType::f32, args.blocks()};
-  }
-  args.scales = {result.scales.data(), DType::f32, args.blocks()};
-  args.codes = {result.codes.data(), args.to, count};
-  ThreadPool pool(2);
-  run(args, Context(pool));
-  Fp8Decode back{.rows = args.rows, .columns = args.columns, .per = args.per, .from = args.to};
-  back.codes = {result.codes.data(), args.to, count};
-  back.scales = {result.scales.data(), DType::f32, args.blocks()};
-  back.y = {result.back.data(), DType::f32, count};
-  run(back, Context(pool));
+  std::vector<const void*> memory{x.data()};
+  if (args.delayed) memory.push_back(previous.data());
+  memory.insert(memory.end(), {result.largest.data(), result.scales.data(), result.codes.data()});
+  run_on_cpu(args, memory, 2);
+  run_on_cpu(Fp8Decode{.rows = args.rows, .columns = args.columns, .per = args.per, .from = args.to},
+             {result.codes.data(), result.scales.data(), result.back.data()}, 2);
   return result;
 }
 

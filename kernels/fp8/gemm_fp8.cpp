@@ -45,9 +45,7 @@ double product_flops(const Fp8Product& shape) {
 }  // namespace
 
 void Fp8Product::check(std::string_view kernel) const {
-  check_at_least(kernel, "m", m, 1);
-  check_at_least(kernel, "n", n, 1);
-  check_at_least(kernel, "k", k, 1);
+  check_sizes(kernel, {{"m", m}, {"n", n}, {"k", k}});
   if (!kFp8.contains(a_type) || !kFp8.contains(b_type)) {
     throw core::usage_error(std::string(kernel) + ": factors are " + std::string(core::name_of(a_type)) + " and " +
                             std::string(core::name_of(b_type)) + "; allowed: f8e4m3, f8e5m2");
@@ -60,12 +58,12 @@ void Fp8Product::check(std::string_view kernel) const {
 
 Cost cost_of(const GemmFp8& args) {
   const double bias = args.with_bias ? static_cast<double>(args.shape.m * args.shape.n) : 0;
-  return {product_flops(args.shape) + bias, operand_bytes(args), ""};
+  return cost_of_operands(product_flops(args.shape) + bias, args);
 }
 
 Cost cost_of(const GemmFp8Add& args) {
   const double bias = args.with_bias ? static_cast<double>(args.shape.k * args.shape.m) : 0;
-  return {product_flops(args.shape) + bias, operand_bytes(args), ""};
+  return cost_of_operands(product_flops(args.shape) + bias, args);
 }
 
 Product product_of(const GemmFp8& args, const In& a, const In& b) {

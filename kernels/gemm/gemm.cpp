@@ -31,16 +31,11 @@ std::string chosen_for(const Args& args, const Context& where) {
 }  // namespace
 
 void GemmShape::check(std::string_view kernel) const {
-  check_at_least(kernel, "rows", rows, 1);
-  check_at_least(kernel, "inputs", inputs, 1);
-  check_at_least(kernel, "outputs", outputs, 1);
+  check_sizes(kernel, {{"rows", rows}, {"inputs", inputs}, {"outputs", outputs}});
 }
 
 void GemmBatched::check_shape() const {
-  check_at_least(name(), "batch", batch, 1);
-  check_at_least(name(), "m", m, 1);
-  check_at_least(name(), "n", n, 1);
-  check_at_least(name(), "k", k, 1);
+  check_sizes(name(), {{"batch", batch}, {"m", m}, {"n", n}, {"k", k}});
   if (adds && alpha != 1) throw core::usage_error(fmt::format("{}: alpha is {:g}; allowed: 1", name(), alpha));
 }
 
@@ -49,24 +44,24 @@ Cost cost_of(const GemmForward& args) {
   double flops = product_flops(args.shape);
   if (args.epilogue != Epilogue::none) flops += static_cast<double>(elems);
   if (args.epilogue == Epilogue::bias_gelu) flops += cost_of(GeluForward{.count = elems}).flops;
-  return {flops, operand_bytes(args), ""};
+  return cost_of_operands(flops, args);
 }
 
 Cost cost_of(const GemmInputGradient& args) {
   double flops = product_flops(args.shape);
   if (args.through_gelu) flops += cost_of(GeluBackward{.count = args.shape.rows * args.shape.inputs}).flops;
-  return {flops, operand_bytes(args), ""};
+  return cost_of_operands(flops, args);
 }
 
 Cost cost_of(const GemmWeightGradient& args) {
   double flops = product_flops(args.shape);
   if (args.with_bias) flops += static_cast<double>(args.shape.rows * args.shape.outputs);
-  return {flops, operand_bytes(args), ""};
+  return cost_of_operands(flops, args);
 }
 
 Cost cost_of(const GemmBatched& args) {
   const double results = static_cast<double>(args.batch * args.m) * static_cast<double>(args.n);
-  return {results * (2.0 * static_cast<double>(args.k) + 1), operand_bytes(args), ""};
+  return cost_of_operands(results * (2.0 * static_cast<double>(args.k) + 1), args);
 }
 
 Factor rows_of(const In& x, std::int64_t columns) {

@@ -247,19 +247,6 @@ std::int64_t parts_of(std::int64_t rows, std::int64_t columns, const CudaContext
   return std::clamp<std::int64_t>(ceil_div(blocks_wanted, blocks_across), 1, ceil_div(rows, kSumRows));
 }
 
-template <class T>
-void launch_column_sums(const Factor& x, std::int64_t rows, std::int64_t columns, float* partial_sums,
-                        CudaContext& cuda) {
-  const std::int64_t parts = parts_of(rows, columns, cuda);
-  with_items<static_cast<int>(kAccessBytes / sizeof(T))>(
-      items_an_access(sizeof(T), x.row_stride, {x.data}), [&](auto constant) {
-        constexpr int kItems = decltype(constant)::value;
-        const LaunchShape shape{.blocks = parts * ceil_div(columns, kWarpLanes * kItems)};
-        launch(cuda, "gradient of a bias", shape, partial_column_sums_kernel<T, kItems>, x.as<T>(), x.row_stride, rows,
-               columns, parts, partial_sums);
-      });
-}
-
 }  // namespace
 
 void queue_plain_product(const Product& product, CudaContext& cuda) {
@@ -296,10 +283,15 @@ std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, const Cud
 void queue_column_sums(const Factor& x, std::int64_t rows, std::int64_t columns, float* out, void* partial_sums,
                        CudaContext& cuda) {
   auto* const partial = static_cast<float*>(partial_sums);
-  with_cuda_activation_type(x.dtype,
-                            [&](auto zero) { launch_column_sums<decltype(zero)>(x, rows, columns, partial, cuda); });
-  queue_column_parts(cuda, "gradient of a bias",
-                     {partial, parts_of(rows, columns, cuda), columns, columns, {out, nullptr}}, 1);
+  const std::int64_t parts = parts_of(rows, columns, cuda);
+  with_packs(x.dtype, x.row_stride, {x.data}, [&](auto zero, auto items) {
+    using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
+    const LaunchShape shape{.blocks = parts * ceil_div(columns, kWarpLanes * kItems)};
+    launch(cuda, "gradient of a bias", shape, partial_column_sums_kernel<T, kItems>, x.as<T>(), x.row_stride, rows,
+           columns, parts, partial);
+  });
+  queue_column_parts(cuda, "gradient of a bias", {partial, parts, columns, columns, {out, nullptr}}, 1);
 }
 
 }  // namespace lockstep::kernels

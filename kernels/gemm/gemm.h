@@ -3,13 +3,11 @@
 //   input gradient   dx[rows, inputs] = dy[rows, outputs] w[outputs, inputs] (times gelu'(pre))
 //   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
 //   batched          c[batch] = alpha op(a[batch]) op(b[batch]), or sum[batch] += op(a[batch]) op(b[batch]) in f32
-// On the CPU there are several implementations: oneDNN, and our own packed kernels (AMX for bf16 and f32; AVX-512, AVX2
-// or the baseline for any dtype). Programs that train use one for a whole run, chosen by a short probe;
-// otherwise the fastest for each shape is measured (gemm_choice.h). On CUDA it is cuBLASLt with the
-// best of the algorithms that its heuristic proposes. Products of f32 are as exact as f32 arithmetic, never TF32; on
-// AMX, which only has bf16, they are sums of products of bf16 parts (gemm_amx.cpp), and subnormal numbers count as
-// zero. Results repeat from run to run for the same number of threads and implementation; with other numbers of threads
-// they may differ in the last bits.
+// On the CPU there are two implementations: oneDNN for f32 and bf16, and our own packed kernel for any dtype and
+// processor. Programs that train use one for a whole run, chosen by a short probe; otherwise the fastest for each shape
+// is measured (gemm_choice.h). On CUDA it is cuBLASLt with the best of the algorithms that its heuristic proposes.
+// Products of f32 are as exact as f32 arithmetic, never TF32. Results repeat from run to run for the same number of
+// threads and implementation; with other numbers of threads they may differ in the last bits.
 #pragma once
 
 #include <array>
@@ -135,16 +133,16 @@ Cost cost_of(const GemmInputGradient& args);
 Cost cost_of(const GemmWeightGradient& args);
 Cost cost_of(const GemmBatched& args);
 
-// The implementation that computes the product, known after it has run there: "amx by rows". Empty on CUDA.
+// The implementation that computes the product, known after it has run there: "packed by rows". Empty on CUDA.
 std::string implementation_of(const GemmForward& args, const Context& where);
 std::string implementation_of(const GemmInputGradient& args, const Context& where);
 std::string implementation_of(const GemmWeightGradient& args, const Context& where);
 std::string implementation_of(const GemmBatched& args, const Context& where);
 
 // On the CPU: from now on the implementation depends on the shape alone, so that the bits of products repeat from
-// process to process. It is the one called `first` ("amx", "packed", "onednn"); if that cannot compute a product, or
-// `first` is empty, it is the first in this order that can. Without this call, the fastest is measured when a shape
-// first occurs. Throws a usage Error if `first` is not available. Does nothing on CUDA.
+// process to process. It is the one called `first` ("packed", "onednn"); if that cannot compute a product, or `first`
+// is empty, it is the first in this order that can. Without this call, the fastest is measured when a shape first
+// occurs. Throws a usage Error if `first` is not available. Does nothing on CUDA.
 void choose_gemms_by_rule(const Context& where, std::string_view first = "");
 
 void run_cpu(const GemmForward& args, ThreadPool& pool);

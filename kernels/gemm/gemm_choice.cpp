@@ -17,8 +17,7 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::int64_t kGrain =
-    32;  // rows or columns: no thread gets fewer, and our kernels compute this many at a time
+constexpr std::int64_t kGrain = 32;  // rows or columns: no thread gets fewer
 // Measures all candidates in alternating rounds; the minimum time of each counts, because noise only adds.
 constexpr int kMostRounds = 50;
 constexpr int kLeastRounds = 3;
@@ -81,9 +80,7 @@ void check_name(std::string_view name, const std::vector<std::string>& allowed) 
 }  // namespace
 
 GemmChoice::GemmChoice(int num_threads) : num_threads_(num_threads) {
-  for (auto make : {make_amx_gemm, make_packed_gemm}) {
-    if (auto implementation = make()) implementations_.push_back(std::move(implementation));
-  }
+  implementations_.push_back(make_packed_gemm());
   if (auto implementation = make_onednn_gemm(num_threads)) implementations_.push_back(std::move(implementation));
 }
 
@@ -105,13 +102,6 @@ std::vector<std::string> GemmChoice::names(core::DType dtype) const {
   return names;
 }
 
-void GemmChoice::force(std::string_view name) {
-  std::vector<std::string> allowed = names();
-  allowed.emplace_back("own");
-  check_name(name, allowed);
-  forced_ = name;
-}
-
 void GemmChoice::choose_by_rule(std::string_view first) {
   check_name(first, names());
   first_ = first;
@@ -122,14 +112,9 @@ void GemmChoice::choose_by_rule(std::string_view first) {
 std::vector<GemmChoice::Plan> GemmChoice::candidates(const Product& product) const {
   std::vector<Plan> plans;
   for (const auto& implementation : implementations_) {
-    const bool ours = implementation->name() != "onednn";
-    const bool wanted = forced_.empty() || forced_ == implementation->name() || (forced_ == "own" && ours);
-    if (!wanted || !implementation->can(product.a.dtype)) continue;
+    if (!implementation->can(product.a.dtype)) continue;
     plans.push_back({implementation.get(), Split::rows});
     if (num_threads_ > 1 && product.batch == 1) plans.push_back({implementation.get(), Split::columns});
-  }
-  if (plans.empty()) {
-    throw core::Error(core::Failure::usage, fmt::format("gemm: {} cannot compute this product", forced_));
   }
   std::stable_partition(plans.begin(), plans.end(),
                         [this](const Plan& plan) { return plan.implementation->name() == first_; });
@@ -168,8 +153,8 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
 
 // candidates() returns the preferred implementation first, then the fixed order, and rows before columns. Each thread
 // packs its part of the factor that is split and all of the other factor, so the larger side is split, unless that
-// leaves one thread much more than its share. On AMX, packing an element of f32 takes about as long as its products
-// with kGrain others.
+// leaves one thread much more than its share. Packing an element counts as much as its
+// products with kGrain others.
 GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Product& product) const {
   if (plans.size() == 1 || plans[1].split == Split::rows) return plans.front();
   const auto cost = [&](std::int64_t split, std::int64_t whole) {  // work of the thread that has most, in grains
@@ -181,12 +166,11 @@ GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Produ
 }
 
 const GemmChoice::Plan& GemmChoice::plan_for(const Product& product, const Product::Key& of, ThreadPool& pool) {
-  const auto key = std::pair(forced_, of);
-  const auto known = plans_.find(key);
+  const auto known = plans_.find(of);
   if (known != plans_.end()) return known->second;
   const std::vector<Plan> plans = candidates(product);
   const Plan chosen = by_rule_ ? by_rule(plans, product) : fastest(plans, product, pool);
-  return plans_.emplace(key, chosen).first->second;
+  return plans_.emplace(of, chosen).first->second;
 }
 
 void GemmChoice::run(const Product& product, ThreadPool& pool) {
@@ -216,7 +200,7 @@ void GemmChoice::run_ragged(std::span<const Product> products, ThreadPool& pool)
 }
 
 std::string GemmChoice::chosen(const Product& product) const {
-  const auto known = plans_.find(std::pair(forced_, product.key()));
+  const auto known = plans_.find(product.key());
   if (known == plans_.end()) return "";
   return fmt::format("{} by {}", known->second.implementation->name(),
                      known->second.split == Split::rows ? "rows" : "columns");

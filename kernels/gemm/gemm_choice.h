@@ -27,11 +27,7 @@ class GemmChoice {
   explicit GemmChoice(int num_threads);
   static GemmChoice& of(ThreadPool& pool);
 
-  // From now on only the implementation with this name is used, or, for "own", the best of ours; "" removes the
-  // restriction. Throws a usage Error if there is no such implementation; products that it cannot compute throw one,
-  // too.
-  void force(std::string_view name);
-  // Names of all implementations available here, in the fixed order: AMX, ours for any CPU, oneDNN.
+  // Names of all implementations available here, in the fixed order: ours, oneDNN.
   std::vector<std::string> names() const;
   std::vector<std::string> names(core::DType dtype) const;  // those that multiply this dtype
 
@@ -63,21 +59,20 @@ class GemmChoice {
 
   int num_threads_;
   std::vector<std::unique_ptr<GemmImplementation>> implementations_;
-  std::string forced_;
   bool by_rule_ = false;
-  std::string first_;                                           // for choose_by_rule
-  std::map<std::pair<std::string, Product::Key>, Plan> plans_;  // key: the forced name, and the product
+  std::string first_;  // for choose_by_rule
+  std::map<Product::Key, Plan> plans_;
 };
 
 // Chooses the implementation of all products of a run by one short probe of those available.
 //
-// Which one is fastest also depends on the moment: AMX belongs to a physical core and runs at a third of its speed
-// while another program on that core uses it. But a run must keep to one implementation, because last bits differ
-// between them. So the probe runs once, before the ranks start, and its result is a name that all ranks get
-// (choose_gemms_by_rule), that a record can hold and a flag can repeat.
+// Which one is fastest also depends on the moment: on a matrix unit such as AMX, which belongs to a physical core,
+// oneDNN runs at a third of its speed while another program on that core uses it. But a run must keep to one
+// implementation, because last bits differ between them. So the probe runs once, before the ranks start, and its result
+// is a name that all ranks get (choose_gemms_by_rule), that a record can hold and a flag can repeat.
 
 // An implementation's time for one round of the probe's products: the minimum of its rounds, because other programs on
-// its cores only add time; a program that uses AMX on the same core does so for seconds, longer than all rounds.
+// its cores only add time; a program that uses the core's matrix unit does so for seconds, longer than all rounds.
 // Infinite if the first round was too slow to continue.
 struct GemmTime {
   std::string name;
@@ -92,8 +87,8 @@ std::vector<GemmTime> time_in_turn(std::span<const std::string> names, const std
 // Returns the fastest; among those within 5 % of it, the first, so that repeated probes on one machine agree.
 std::string fastest_gemm(std::span<const GemmTime> times);
 
-// All implementations in the fixed order: ours on AMX, ours on any CPU, oneDNN.
-inline constexpr std::array kGemmNames{"amx", "packed", "onednn"};
+// All implementations in the fixed order: ours, oneDNN.
+inline constexpr std::array kGemmNames{"packed", "onednn"};
 // Those that are built in and can compute products of this dtype here.
 std::vector<std::string> gemm_implementations(core::DType dtype);
 

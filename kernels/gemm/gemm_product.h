@@ -142,10 +142,8 @@ class GemmImplementation {
   virtual void run(const Product& product, ThreadPool& pool, int thread) = 0;
 };
 
-// Each returns null if it is not built in, or not supported by this CPU.
-std::unique_ptr<GemmImplementation> make_onednn_gemm(int num_threads);
-std::unique_ptr<GemmImplementation> make_amx_gemm();     // ours: bf16, and f32 as sums of bf16, on AMX tiles
-std::unique_ptr<GemmImplementation> make_packed_gemm();  // ours: any dtype, in f32, any CPU
+std::unique_ptr<GemmImplementation> make_onednn_gemm(int num_threads);  // null if it is not built in
+std::unique_ptr<GemmImplementation> make_packed_gemm();                 // ours: any dtype, in f32, any CPU
 
 // Finishes sums into rows x columns elements of `c`, which points to the block. Sums are [rows][stride] f32.
 void finish_sums(const Sums& c, const float* sums, std::int64_t stride, std::int64_t rows, std::int64_t columns);

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "core/device.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/gemm/gemm_choice.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -25,8 +25,8 @@ std::string errors_of(const KernelCase& kernel_case, std::string_view implementa
   const auto device = core::make_cpu_device();
   std::vector<Context> contexts;
   for (ThreadPool* pool : pools) {
-    GemmChoice::of(*pool).force(implementation);
     contexts.emplace_back(*pool);
+    choose_gemms_by_rule(contexts.back(), implementation);
   }
   std::vector<CaseRunner> runners;
   for (const Context& context : contexts) runners.push_back({*device, context});
@@ -51,14 +51,13 @@ TEST(Gemm, EveryImplementationIsRight) {
   }
 }
 
-// Our implementations make several passes over the depth, and over more rows or columns than a block has.
+// Our implementation makes several passes over the depth, and over more rows or columns than a block has.
 TEST(Gemm, SumsThatGoThroughMemoryAreRight) {
   ThreadPool pool(2);
   for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
     for (const GemmShape& shape : {GemmShape{3, 1100, 1060}, GemmShape{1100, 1060, 4}}) {
       const CaseFacts facts{.shape = "large", .dtype = dtype, .terms = {{"y", shape.inputs}}};
       const KernelCase kernel_case = make_case(GemmForward{.shape = shape, .epilogue = Epilogue::bias}, facts);
-      EXPECT_EQ(errors_of(kernel_case, "own", {&pool}), "");
       EXPECT_EQ(errors_of(kernel_case, "packed", {&pool}), "");
     }
   }
@@ -80,27 +79,39 @@ TEST(Gemm, GradientsAreThoseOfTheForward) {
             "");
 }
 
+// A layer's forward in f32, with memory of its own.
+struct Layer {
+  explicit Layer(const GemmShape& of)
+      : shape(of),
+        x(elems(of.rows * of.inputs), 1),
+        w(elems(of.outputs * of.inputs), 1),
+        y(elems(of.rows * of.outputs)) {}
+
+  GemmForward args() {
+    return with_memory(shaped(GemmForward{.shape = shape}, core::DType::f32),
+                       std::vector<void*>{x.data(), w.data(), y.data()});
+  }
+  static std::size_t elems(std::int64_t count) { return static_cast<std::size_t>(count); }
+
+  GemmShape shape;
+  std::vector<float> x;
+  std::vector<float> w;
+  std::vector<float> y;
+};
+
 // y[r, :] holds NaN if x[r, :] does, and infinity if it does and w is positive; other rows are not affected.
 TEST(Gemm, NanAndInfinityStayInTheirRows) {
   constexpr std::size_t kRows = 35;
   constexpr std::size_t kInputs = 40;
   constexpr std::size_t kOutputs = 33;
   ThreadPool pool(2);
-  std::vector<float> x(kRows * kInputs, 1.0F);
-  std::vector<float> w(kOutputs * kInputs, 1.0F);
-  std::vector<float> y(kRows * kOutputs);
-  x[7 * kInputs + 3] = std::numeric_limits<float>::quiet_NaN();
-  x[34 * kInputs + 39] = std::numeric_limits<float>::infinity();
-  const auto view = [](auto& values) { return static_cast<std::int64_t>(values.size()); };
-  const GemmForward args{.shape = {kRows, kInputs, kOutputs},
-                         .x = {x.data(), core::DType::f32, view(x)},
-                         .w = {w.data(), core::DType::f32, view(w)},
-                         .y = {y.data(), core::DType::f32, view(y)}};
-  std::vector<std::string> names = GemmChoice::of(pool).names();
-  names.emplace_back("");
-  for (const std::string& name : names) {
-    GemmChoice::of(pool).force(name);
-    run(args, Context(pool));
+  Layer layer({kRows, kInputs, kOutputs});
+  layer.x[7 * kInputs + 3] = std::numeric_limits<float>::quiet_NaN();
+  layer.x[34 * kInputs + 39] = std::numeric_limits<float>::infinity();
+  const std::vector<float>& y = layer.y;
+  for (const std::string& name : GemmChoice::of(pool).names()) {
+    choose_gemms_by_rule(Context(pool), name);
+    run(layer.args(), Context(pool));
     for (std::size_t r = 0; r < kRows; ++r) {
       EXPECT_EQ(std::isnan(y[r * kOutputs + 32]), r == 7) << name << " row " << r;
       if (r == 7) continue;
@@ -109,65 +120,15 @@ TEST(Gemm, NanAndInfinityStayInTheirRows) {
   }
 }
 
-// Returns the root mean square of y's errors against sums in f64, for factors between 0 and 1.
-double error_of(std::string_view implementation, const GemmShape& shape) {
-  ThreadPool pool(1);
-  GemmChoice::of(pool).force(implementation);
-  std::mt19937 random(7);
-  std::uniform_real_distribution<float> between(0, 1);
-  const auto drawn = [&](std::int64_t elems) {
-    std::vector<float> values(static_cast<std::size_t>(elems));
-    for (float& value : values) value = between(random);
-    return values;
-  };
-  const std::vector<float> x = drawn(shape.rows * shape.inputs);
-  const std::vector<float> w = drawn(shape.outputs * shape.inputs);
-  std::vector<float> y(static_cast<std::size_t>(shape.rows * shape.outputs));
-  const auto elems = [](const auto& values) { return static_cast<std::int64_t>(values.size()); };
-  run(GemmForward{.shape = shape,
-                  .x = {x.data(), core::DType::f32, elems(x)},
-                  .w = {w.data(), core::DType::f32, elems(w)},
-                  .y = {y.data(), core::DType::f32, elems(y)}},
-      Context(pool));
-  double squares = 0;
-  for (std::int64_t i = 0; i < elems(y); ++i) {
-    const float* const row = x.data() + i / shape.outputs * shape.inputs;
-    const float* const column = w.data() + i % shape.outputs * shape.inputs;
-    double error = y[static_cast<std::size_t>(i)];
-    for (std::int64_t k = 0; k < shape.inputs; ++k)
-      error -= static_cast<double>(row[k]) * static_cast<double>(column[k]);
-    squares += error * error;
-  }
-  return std::sqrt(squares / static_cast<double>(elems(y)));
-}
-
-// On AMX, f32 is multiplied in parts: this must not cause larger errors than sums in f32 have.
-TEST(Gemm, PartsOfF32AreAsExactAsF32) {
-  ThreadPool pool(1);
-  const std::vector<std::string> names = GemmChoice::of(pool).names();
-  if (std::find(names.begin(), names.end(), "amx") == names.end()) GTEST_SKIP() << "no AMX here";
-  for (const GemmShape& shape : {GemmShape{33, 1, 40}, GemmShape{64, 32, 64}, GemmShape{40, 1000, 70}}) {
-    EXPECT_LE(error_of("amx", shape), 1.1 * error_of("packed", shape)) << shape.inputs << " inputs";
-  }
-}
-
 TEST(Gemm, WrongArgumentsAreNamed) {
   ThreadPool pool(1);
-  const auto message = [&](const auto& args) -> std::string {
-    try {
-      run(args, Context(pool));
-    } catch (const core::Error& error) {
-      return error.what();
-    }
-    return "";
-  };
+  const auto message = [&](const auto& args) { return usage_error_of([&] { run(args, Context(pool)); }); };
   EXPECT_NE(message(GemmForward{.shape = {0, 4, 4}}).find("rows is 0"), std::string::npos);
   EXPECT_NE(message(GemmBatched{.batch = 1, .m = 1, .n = 1, .k = -1}).find("k is -1"), std::string::npos);
   std::vector<float> x(16);
   const In view{x.data(), core::DType::f32, 16};
   const GemmForward over{.shape = {4, 4, 4}, .x = view, .w = view, .y = {x.data(), core::DType::f32, 16}};
   EXPECT_NE(message(over).find("y overlap"), std::string::npos);
-  EXPECT_THROW(GemmChoice::of(pool).force("cublas"), core::Error);
 }
 
 // A choice is kept and can be queried.
@@ -187,19 +148,17 @@ TEST(Gemm, ChoiceIsKept) {
   EXPECT_NE(first, "");
   choice.run(product, pool);
   EXPECT_EQ(choice.chosen(product), first);
-  choice.force("packed");
+  choice.choose_by_rule("packed");
+  EXPECT_EQ(choice.chosen(product), "");
   choice.run(product, pool);
   EXPECT_EQ(choice.chosen(product).substr(0, 6), "packed");
 }
 
 TEST(Gemm, ImplementationIsTold) {
   ThreadPool pool(1);
-  std::vector<float> memory(48);
-  const GemmForward args{.shape = {4, 4, 4},
-                         .x = {memory.data(), core::DType::f32, 16},
-                         .w = {memory.data() + 16, core::DType::f32, 16},
-                         .y = {memory.data() + 32, core::DType::f32, 16}};
-  GemmChoice::of(pool).force("packed");
+  Layer layer({4, 4, 4});
+  const GemmForward args = layer.args();
+  choose_gemms_by_rule(Context(pool), "packed");
   EXPECT_EQ(implementation_of(args, Context(pool)), "");
   run(args, Context(pool));
   EXPECT_EQ(implementation_of(args, Context(pool)), "packed by rows");
@@ -207,27 +166,19 @@ TEST(Gemm, ImplementationIsTold) {
 
 // Two pools compute the same bits without having measured anything: the first implementation that can is chosen.
 TEST(GemmChoice, ByRuleBitsRepeatFromPoolToPool) {
-  const std::int64_t rows = 96;
-  const std::int64_t inputs = 70;
-  const std::int64_t outputs = 130;
+  Layer layer({96, 70, 130});
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<std::size_t>(rows * inputs));
-  std::vector<float> w(static_cast<std::size_t>(outputs * inputs));
-  for (float& value : x) value = normal(random);
-  for (float& value : w) value = normal(random);
+  for (float& value : layer.x) value = normal(random);
+  for (float& value : layer.w) value = normal(random);
   std::vector<std::vector<float>> results;
   for (int round = 0; round < 2; ++round) {
     ThreadPool pool(2);
     const Context where(pool);
     choose_gemms_by_rule(where);
-    std::vector<float>& y = results.emplace_back(static_cast<std::size_t>(rows * outputs));
-    GemmForward args{.shape = {rows, inputs, outputs}};
-    args.x = {x.data(), core::DType::f32, rows * inputs};
-    args.w = {w.data(), core::DType::f32, outputs * inputs};
-    args.y = {y.data(), core::DType::f32, rows * outputs};
-    run(args, where);
-    EXPECT_EQ(implementation_of(args, where), GemmChoice::of(pool).names().front() + " by columns");
+    run(layer.args(), where);
+    results.push_back(layer.y);
+    EXPECT_EQ(implementation_of(layer.args(), where), GemmChoice::of(pool).names().front() + " by columns");
   }
   EXPECT_EQ(results[0], results[1]);
 }
@@ -254,19 +205,12 @@ TEST(GemmChoice, ByRuleTheNamedImplementationComesFirst) {
 // The larger side is split, so that threads pack less between them, unless one thread gets much more than its share.
 TEST(GemmChoice, ByRuleTheLargerSideIsSplit) {
   const auto split_of = [](std::int64_t rows, std::int64_t outputs, int threads) {
-    constexpr std::int64_t kInputs = 8;
     ThreadPool pool(threads);
     const Context where(pool);
     choose_gemms_by_rule(where);
-    std::vector<float> x(static_cast<std::size_t>(rows * kInputs));
-    std::vector<float> w(static_cast<std::size_t>(outputs * kInputs));
-    std::vector<float> y(static_cast<std::size_t>(rows * outputs));
-    GemmForward args{.shape = {rows, kInputs, outputs}};
-    args.x = {x.data(), core::DType::f32, rows * kInputs};
-    args.w = {w.data(), core::DType::f32, outputs * kInputs};
-    args.y = {y.data(), core::DType::f32, rows * outputs};
-    run(args, where);
-    const std::string chosen = implementation_of(args, where);
+    Layer layer({rows, 8, outputs});
+    run(layer.args(), where);
+    const std::string chosen = implementation_of(layer.args(), where);
     return chosen.substr(chosen.rfind(' ') + 1);
   };
   EXPECT_EQ(split_of(256, 768, 2), "columns");

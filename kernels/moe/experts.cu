@@ -180,10 +180,6 @@ __global__ void __launch_bounds__(kBlockThreads) clear_kernel(UnpermuteBackwardA
   });
 }
 
-LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
-  return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
-}
-
 template <class Group>
 void queue_group(const Group& group, bool rows_vary, CudaContext& cuda) {
   Product product = product_of(group);
@@ -214,19 +210,16 @@ void run_cuda(const AssignSlots& args, CudaContext& cuda) {
 }
 
 void run_cuda(const Permute& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+  with_packs(args.x.dtype, args.columns, {args.x.data, args.y.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
     const PermuteArgs<T> rows{args.top_k,    args.rows, args.columns, args.x.as<T>(), args.copies.as<std::int32_t>(),
                               args.y.as<T>()};
-    with_items<kAccessBytes / sizeof(T)>(
-        items_an_access(sizeof(T), args.columns, {args.x.data, args.y.data}), [&](auto constant) {
-          launch(cuda, "permute", warps_for(args.rows, cuda), permute_kernel<T, decltype(constant)::value>, rows);
-        });
+    launch(cuda, "permute", warps_for(args.rows, cuda), permute_kernel<T, decltype(items)::value>, rows);
   });
 }
 
 void run_cuda(const Unpermute& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.y.dtype, [&](auto zero) {
+  with_packs(args.y.dtype, args.columns, {args.y.data, args.out.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
     const UnpermuteArgs<T> rows{args.tokens,
                                 args.top_k,
@@ -235,16 +228,14 @@ void run_cuda(const Unpermute& args, CudaContext& cuda) {
                                 args.slots.as<std::int32_t>(),
                                 args.with_gates ? args.gates.as<float>() : nullptr,
                                 args.out.as<T>()};
-    with_items<kAccessBytes / sizeof(T)>(
-        items_an_access(sizeof(T), args.columns, {args.y.data, args.out.data}), [&](auto constant) {
-          launch(cuda, "unpermute", warps_for(args.tokens, cuda), unpermute_kernel<T, decltype(constant)::value>, rows);
-        });
+    launch(cuda, "unpermute", warps_for(args.tokens, cuda), unpermute_kernel<T, decltype(items)::value>, rows);
   });
 }
 
 void run_cuda(const UnpermuteBackward& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.d_out.dtype, [&](auto zero) {
+  with_packs(args.d_out.dtype, args.columns, {args.d_out.data, args.y.data, args.dy.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const UnpermuteBackwardArgs<T> rows{args.tokens,
                                         args.top_k,
                                         args.rows,
@@ -256,27 +247,25 @@ void run_cuda(const UnpermuteBackward& args, CudaContext& cuda) {
                                         args.gates.as<float>(),
                                         args.dy.as<T>(),
                                         args.d_gates.as<float>()};
-    const int items = items_an_access(sizeof(T), args.columns, {args.d_out.data, args.y.data, args.dy.data});
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      constexpr int kItems = decltype(constant)::value;
-      launch(cuda, "unpermute_bwd", warps_for(args.tokens * args.top_k, cuda), weigh_kernel<T, kItems>, rows);
-      launch(cuda, "unpermute_bwd", warps_for(args.rows, cuda), clear_kernel<T, kItems>, rows);
-    });
+    launch(cuda, "unpermute_bwd", warps_for(args.tokens * args.top_k, cuda), weigh_kernel<T, kItems>, rows);
+    launch(cuda, "unpermute_bwd", warps_for(args.rows, cuda), clear_kernel<T, kItems>, rows);
   });
 }
 
 void run_cuda(const GroupedGemmForward& args, CudaContext& cuda) {
-  if (takes_wgmma(args, cuda)) return run_hopper_experts(args, cuda);
+  if (takes_wgmma(args.shape, args.x.dtype, begin_at_multiples_of(16, args), cuda))
+    return run_hopper_experts(args, cuda);
   for (const GemmForward& group : groups_of(args)) queue_group(group, args.shape.rows_vary, cuda);
 }
 
 void run_cuda(const GroupedGemmInputGradient& args, CudaContext& cuda) {
-  if (takes_wgmma(args, cuda)) return run_hopper_experts(args, cuda);
+  if (takes_wgmma(args.shape, args.dy.dtype, begin_at_multiples_of(16, args), cuda))
+    return run_hopper_experts(args, cuda);
   for (const GemmInputGradient& group : groups_of(args)) queue_group(group, args.shape.rows_vary, cuda);
 }
 
 void run_cuda(const GroupedGemmWeightGradient& args, CudaContext& cuda) {
-  const bool by_wgmma = takes_wgmma(args, cuda);
+  const bool by_wgmma = takes_wgmma(args.shape, args.x.dtype, begin_at_multiples_of(16, args), cuda);
   if (by_wgmma) run_hopper_experts(args, cuda);
   for (const GemmWeightGradient& group : groups_of(args)) {
     if (!by_wgmma) queue_group(group, args.shape.rows_vary, cuda);

@@ -12,17 +12,10 @@ struct ExpertsChoice {
 };
 
 template <class Args>
-bool takes(const Args& args, core::DType dtype, CudaContext& cuda) {
-  constexpr std::int64_t kPiece = 8;  // the copy engine takes rows of whole 16 bytes
-  const GroupedShape& s = args.shape;
-  return cuda.kept<ExpertsChoice>().wgmma && (dtype == core::DType::bf16 || dtype == core::DType::f16) &&
-         s.inputs % kPiece == 0 && s.outputs % kPiece == 0 && begin_at_multiples_of(16, args);
-}
-
-template <class Args>
-std::string choice_of(const Args& args, const Context& where) {
+std::string choice_of(const Args& args, core::DType dtype, const Context& where) {
   if (where.on_cpu()) return "";
-  return takes_wgmma(args, where.cuda()) ? "wgmma" : kExpertsChoices.front();
+  const bool aligned = begin_at_multiples_of(16, args);
+  return takes_wgmma(args.shape, dtype, aligned, where.cuda()) ? "wgmma" : kExpertsChoices.front();
 }
 
 }  // namespace
@@ -36,24 +29,20 @@ void choose_experts(CudaContext& cuda, const std::string& name) {
   cuda.kept<ExpertsChoice>().wgmma = name == "wgmma";
 }
 
-bool takes_wgmma(const GroupedGemmForward& args, CudaContext& cuda) {
-  return takes(args, args.x.dtype, cuda);
-}
-bool takes_wgmma(const GroupedGemmInputGradient& args, CudaContext& cuda) {
-  return takes(args, args.dy.dtype, cuda);
-}
-bool takes_wgmma(const GroupedGemmWeightGradient& args, CudaContext& cuda) {
-  return takes(args, args.x.dtype, cuda);
+bool takes_wgmma(const GroupedShape& shape, core::DType dtype, bool aligned, CudaContext& cuda) {
+  constexpr std::int64_t kPiece = 8;  // the copy engine takes rows of whole 16 bytes
+  return cuda.kept<ExpertsChoice>().wgmma && aligned && (dtype == core::DType::bf16 || dtype == core::DType::f16) &&
+         shape.inputs % kPiece == 0 && shape.outputs % kPiece == 0;
 }
 
 std::string implementation_of(const GroupedGemmForward& args, const Context& where) {
-  return choice_of(args, where);
+  return choice_of(args, args.x.dtype, where);
 }
 std::string implementation_of(const GroupedGemmInputGradient& args, const Context& where) {
-  return choice_of(args, where);
+  return choice_of(args, args.dy.dtype, where);
 }
 std::string implementation_of(const GroupedGemmWeightGradient& args, const Context& where) {
-  return choice_of(args, where);
+  return choice_of(args, args.x.dtype, where);
 }
 
 }  // namespace lockstep::kernels

@@ -12,10 +12,10 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/moe/experts_hopper.cuh"
 #include "kernels/registry.h"
 #include "testing/emulated_cuda/emulated_hopper.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -140,10 +140,7 @@ std::string errors_of(const Args& shape, std::uint64_t first_seed = 0) {
   KernelCase kernel_case = case_of(args, "emulated");
   kernel_case.deterministic = true;
   kernel_case.run = [args, seed = first_seed](std::span<void* const> memory, const Context& /*where*/) mutable {
-    Args bound = args;
-    std::size_t next = 0;
-    Args::visit_operands(
-        bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
+    const Args bound = with_memory(args, memory);
     run_tiles<Lane, ExpertTiles<T, direction_of(Args{}), kColumns>>(bound, seed += 100);
   };
   const auto device = core::make_cpu_device();

@@ -56,9 +56,7 @@ std::int64_t GroupedShape::all_rows() const {
 void GroupedShape::check(std::string_view kernel) const {
   check_at_least(kernel, "groups", static_cast<std::int64_t>(groups()), 1);
   check_at_least(kernel, "the least rows of a group", *std::min_element(rows.begin(), rows.end()), 0);
-  check_at_least(kernel, "rows", all_rows(), 1);
-  check_at_least(kernel, "inputs", inputs, 1);
-  check_at_least(kernel, "outputs", outputs, 1);
+  check_sizes(kernel, {{"rows", all_rows()}, {"inputs", inputs}, {"outputs", outputs}});
 }
 
 std::vector<GemmForward> groups_of(const GroupedGemmForward& args) {
@@ -108,15 +106,15 @@ std::vector<GemmWeightGradient> groups_of(const GroupedGemmWeightGradient& args)
 }
 
 Cost cost_of(const GroupedGemmForward& args) {
-  return {flops_of_groups(args), operand_bytes(args), ""};
+  return cost_of_operands(flops_of_groups(args), args);
 }
 
 Cost cost_of(const GroupedGemmInputGradient& args) {
-  return {flops_of_groups(args), operand_bytes(args), ""};
+  return cost_of_operands(flops_of_groups(args), args);
 }
 
 Cost cost_of(const GroupedGemmWeightGradient& args) {
-  return {flops_of_groups(args), operand_bytes(args), ""};
+  return cost_of_operands(flops_of_groups(args), args);
 }
 
 void run_cpu(const GroupedGemmForward& args, ThreadPool& pool) {

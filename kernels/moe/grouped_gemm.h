@@ -145,11 +145,9 @@ inline constexpr std::array kExpertsChoices{"cublaslt", "wgmma"};  // the defaul
 // Throws a usage Error if the device has no wgmma.
 void choose_experts(CudaContext& cuda, const std::string& name);
 
-// Returns whether checked arguments are computed by wgmma there, which run_hopper_experts() does, without the gradient
-// of a bias.
-bool takes_wgmma(const GroupedGemmForward& args, CudaContext& cuda);
-bool takes_wgmma(const GroupedGemmInputGradient& args, CudaContext& cuda);
-bool takes_wgmma(const GroupedGemmWeightGradient& args, CudaContext& cuda);
+// Returns whether wgmma computes checked arguments of this shape and dtype there, which run_hopper_experts() does,
+// without the gradient of a bias. `aligned`: all operands begin at multiples of 16 bytes.
+bool takes_wgmma(const GroupedShape& shape, core::DType dtype, bool aligned, CudaContext& cuda);
 void run_hopper_experts(const GroupedGemmForward& args, CudaContext& cuda);
 void run_hopper_experts(const GroupedGemmInputGradient& args, CudaContext& cuda);
 void run_hopper_experts(const GroupedGemmWeightGradient& args, CudaContext& cuda);

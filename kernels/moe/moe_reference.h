@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/context.h"
 #include "kernels/base/operands.h"
 #include "kernels/gemm/gemm_reference.h"
 #include "kernels/moe/grouped_gemm.h"
@@ -17,17 +16,9 @@
 
 namespace lockstep::kernels {
 
-inline std::int64_t index_of(double value) {
-  return static_cast<std::int64_t>(value);
-}
-inline std::int64_t index_of(const Counted& value) {
-  return static_cast<std::int64_t>(value.value());
-}
-inline void set_index(double& to, std::int64_t value) {
-  to = static_cast<double>(value);
-}
-inline void set_index(Counted& to, std::int64_t value) {
-  to = Counted(static_cast<double>(value));
+template <class S>
+void set_integer(S& to, std::int64_t value) {
+  to = S(static_cast<double>(value));
 }
 
 template <class S>
@@ -81,10 +72,10 @@ void reference(const RouterForward& args, ReferenceData<S>& data) {
     const auto choices = data["choices"].subspan(t * top_k, top_k);
     for (S& choice : choices) {
       const auto best = std::max_element(keys.begin(), keys.end());
-      set_index(choice, best - keys.begin());
+      set_integer(choice, best - keys.begin());
       *best = S(-1e30);
     }
-    const auto score_of = [&](std::size_t j) { return scores[static_cast<std::size_t>(index_of(choices[j]))]; };
+    const auto score_of = [&](std::size_t j) { return scores[static_cast<std::size_t>(integer_of(choices[j]))]; };
     S sum(0);
     for (std::size_t j = 0; args.shape.normalised && j < top_k; ++j) sum += score_of(j);
     for (std::size_t j = 0; j < top_k; ++j) {
@@ -126,7 +117,7 @@ void reference(const RouterBackward& args, ReferenceData<S>& data) {
       slopes[e] = S(args.balance_scale) * data["counts"][e];
     }
     const auto choice = [&](std::size_t j) {
-      return static_cast<std::size_t>(index_of(data["choices"][t * top_k + j]));
+      return static_cast<std::size_t>(integer_of(data["choices"][t * top_k + j]));
     };
     S sum(0);
     for (std::size_t j = 0; j < top_k; ++j) sum += scores[choice(j)];
@@ -146,8 +137,8 @@ void reference(const RouterLoads& args, ReferenceData<S>& data) {
   using std::log;
   const auto experts = static_cast<std::size_t>(args.shape.experts);
   std::vector<std::int64_t> counts(experts);
-  for (const S& choice : data["choices"]) ++counts[static_cast<std::size_t>(index_of(choice))];
-  for (std::size_t e = 0; e < experts; ++e) set_index(data["counts"][e], counts[e]);
+  for (const S& choice : data["choices"]) ++counts[static_cast<std::size_t>(integer_of(choice))];
+  for (std::size_t e = 0; e < experts; ++e) set_integer(data["counts"][e], counts[e]);
   for (S& probability : data["probabilities"]) probability = S(0);
   data["z"][0] = S(0);
   for (std::size_t t = 0; t < static_cast<std::size_t>(args.shape.tokens); ++t) {
@@ -162,8 +153,8 @@ void reference(const RouterLoads& args, ReferenceData<S>& data) {
 
 template <class S>
 void reference(const AssignSlots& args, ReferenceData<S>& data) {
-  const auto choice_of = [&](std::int64_t copy) { return index_of(data["choices"][static_cast<std::size_t>(copy)]); };
-  for (S& copy : data["copies"]) set_index(copy, -1);
+  const auto choice_of = [&](std::int64_t copy) { return integer_of(data["choices"][static_cast<std::size_t>(copy)]); };
+  for (S& copy : data["copies"]) set_integer(copy, -1);
   std::int64_t first = 0;
   for (std::int64_t e = 0; e < args.experts; ++e) {
     std::int64_t count = 0;
@@ -171,12 +162,12 @@ void reference(const AssignSlots& args, ReferenceData<S>& data) {
       for (std::int64_t c = j; c < args.num_copies(); c += args.top_k) {
         if (choice_of(c) != e) continue;
         const bool kept = args.capacity == 0 || count < args.capacity;
-        set_index(data["slots"][static_cast<std::size_t>(c)], kept ? first + count : -1);
-        if (kept) set_index(data["copies"][static_cast<std::size_t>(first + count)], c);
+        set_integer(data["slots"][static_cast<std::size_t>(c)], kept ? first + count : -1);
+        if (kept) set_integer(data["copies"][static_cast<std::size_t>(first + count)], c);
         ++count;
       }
     }
-    set_index(data["counts"][static_cast<std::size_t>(e)], count);
+    set_integer(data["counts"][static_cast<std::size_t>(e)], count);
     first += args.capacity == 0 ? count : args.capacity;
   }
 }
@@ -193,7 +184,7 @@ void reference(const Permute& args, ReferenceData<S>& data) {
   const auto columns = static_cast<std::size_t>(args.columns);
   std::vector<S> zeros(columns, S(0));
   for (std::size_t r = 0; r < static_cast<std::size_t>(args.rows); ++r) {
-    const std::int64_t copy = index_of(data["copies"][r]);
+    const std::int64_t copy = integer_of(data["copies"][r]);
     const auto from = row_or<S>(data["x"], copy < 0 ? -1 : copy / args.top_k, zeros);
     std::copy(from.begin(), from.end(), data["y"].subspan(r * columns, columns).begin());
   }
@@ -205,7 +196,7 @@ void reference(const Unpermute& args, ReferenceData<S>& data) {
   const auto top_k = static_cast<std::size_t>(args.top_k);
   std::vector<S> zeros(columns, S(0));
   for (std::size_t copy = 0; copy < static_cast<std::size_t>(args.tokens) * top_k; ++copy) {
-    const auto row = row_or<S>(data["y"], index_of(data["slots"][copy]), zeros);
+    const auto row = row_or<S>(data["y"], integer_of(data["slots"][copy]), zeros);
     for (std::size_t c = 0; c < columns; ++c) {
       S& out = data["out"][copy / top_k * columns + c];
       const S term = args.with_gates ? data["gates"][copy] * row[c] : row[c];
@@ -222,7 +213,7 @@ void reference(const UnpermuteBackward& args, ReferenceData<S>& data) {
   for (std::size_t copy = 0; copy < static_cast<std::size_t>(args.tokens) * top_k; ++copy) {
     std::vector<S> zeros(columns, S(0));
     std::vector<S> thrown_away(columns, S(0));
-    const std::int64_t slot = index_of(data["slots"][copy]);
+    const std::int64_t slot = integer_of(data["slots"][copy]);
     const auto row = row_or<S>(data["y"], slot, zeros);
     const auto dy = row_or<S>(data["dy"], slot, thrown_away);
     S sum(0);
@@ -317,23 +308,5 @@ void reference(const GroupedGemmWeightGradient& args, ReferenceData<S>& data) {
         if (args.with_bias) put<S>(part["dbias"], data["dbias" + std::to_string(g)], 0);
       });
 }
-
-// Choices that are no experts, for logits some or all of which are not numbers, as in a model that has diverged.
-inline std::int64_t choices_outside_of_experts(const RouterShape& shape, const Context& where) {
-  const auto count = static_cast<std::size_t>(shape.tokens * shape.experts);
-  std::vector<float> logits(count, std::nanf(""));
-  for (std::size_t i = 0; i < count / 2; i += 2) logits[i] = static_cast<float>(i % 5);
-  std::vector<std::int32_t> choices(static_cast<std::size_t>(shape.copies()), -1);
-  std::vector<float> gates(choices.size());
-  run(RouterForward{.shape = shape,
-                    .logits = {logits.data(), core::DType::f32, static_cast<std::int64_t>(count)},
-                    .choices = {choices.data(), core::DType::i32, shape.copies()},
-                    .gates = {gates.data(), core::DType::f32, shape.copies()}},
-      where);
-  return std::count_if(choices.begin(), choices.end(),
-                       [&](std::int32_t choice) { return choice < 0 || choice >= shape.experts; });
-}
-inline constexpr RouterShape kPlainRouter{.tokens = 6, .experts = 9, .top_k = 3};
-inline constexpr RouterShape kLimitedRouter{.tokens = 6, .experts = 8, .top_k = 4, .groups = 4, .limit = 2};
 
 }  // namespace lockstep::kernels

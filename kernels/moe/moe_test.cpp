@@ -5,17 +5,16 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/moe/moe_reference.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
+#include "testing/kernels/router_choices.h"
 
 namespace lockstep::kernels {
 namespace {
 
 TEST(Moe, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : moe_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(moe_test_cases()), "");
 }
 
 TEST(Moe, ChoicesAreExpertsForScoresThatAreNotNumbers) {
@@ -111,13 +110,8 @@ TEST(Moe, ACapacityDropsTheLastChoices) {
   std::vector<std::int32_t> counts(2);
   std::vector<std::int32_t> slots(6);
   std::vector<std::int32_t> copies(4);
-  ThreadPool pool(1);
-  AssignSlots args = shaped(AssignSlots{.tokens = 3, .experts = 2, .top_k = 2, .capacity = 2}, core::DType::i32);
-  args.choices.data = choices.data();
-  args.counts.data = counts.data();
-  args.slots.data = slots.data();
-  args.copies.data = copies.data();
-  run(args, Context(pool));
+  run_on_cpu(AssignSlots{.tokens = 3, .experts = 2, .top_k = 2, .capacity = 2},
+             {choices.data(), counts.data(), slots.data(), copies.data()});
   EXPECT_EQ(counts, (std::vector<std::int32_t>{3, 3}));
   EXPECT_EQ(slots, (std::vector<std::int32_t>{0, 3, 1, -1, 2, -1}));
   EXPECT_EQ(copies, (std::vector<std::int32_t>{0, 2, 4, 1}));
@@ -128,14 +122,9 @@ TEST(Moe, OneExpertChangesNoBit) {
   const std::vector<float> logits{-3, 0, 88, 1e-30F};
   std::vector<std::int32_t> choices(4);
   std::vector<float> gates(4);
-  ThreadPool pool(1);
   for (const bool normalised : {false, true}) {
-    RouterForward args = shaped(
-        RouterForward{.shape = {.tokens = 4, .experts = 1, .top_k = 1, .normalised = normalised}}, core::DType::f32);
-    args.logits.data = logits.data();
-    args.choices.data = choices.data();
-    args.gates.data = gates.data();
-    run(args, Context(pool));
+    run_on_cpu(RouterForward{.shape = {.tokens = 4, .experts = 1, .top_k = 1, .normalised = normalised}},
+               {logits.data(), choices.data(), gates.data()});
     EXPECT_EQ(gates, std::vector<float>(4, 1.0F));
     EXPECT_EQ(choices, std::vector<std::int32_t>(4, 0));
   }
@@ -146,19 +135,10 @@ TEST(Moe, ATokensExpertsComeFromTheBestGroups) {
   const std::vector<float> logits{3, -9, 2.9F, -9, 2.5F, 2.5F};
   std::vector<std::int32_t> choices(2);
   std::vector<float> gates(2);
-  ThreadPool pool(1);
   const auto chosen = [&](std::int64_t groups, std::int64_t limit) {
-    RouterForward args = shaped(RouterForward{.shape = {.tokens = 1,
-                                                        .experts = 6,
-                                                        .top_k = 2,
-                                                        .scores = RouterScores::sigmoid,
-                                                        .groups = groups,
-                                                        .limit = limit}},
-                                core::DType::f32);
-    args.logits.data = logits.data();
-    args.choices.data = choices.data();
-    args.gates.data = gates.data();
-    run(args, Context(pool));
+    const RouterShape shape{
+        .tokens = 1, .experts = 6, .top_k = 2, .scores = RouterScores::sigmoid, .groups = groups, .limit = limit};
+    run_on_cpu(RouterForward{.shape = shape}, {logits.data(), choices.data(), gates.data()});
     return choices;
   };
   EXPECT_EQ(chosen(1, 1), (std::vector<std::int32_t>{0, 2}));

@@ -142,22 +142,15 @@ HWY_EXPORT(clear_rows);
 
 template <class Args>
 void check_rows(const Args& args) {
-  check_at_least(args.name(), "tokens", args.tokens, 1);
-  check_at_least(args.name(), "top_k", args.top_k, 1);
-  if (args.top_k > 16) {
-    throw core::usage_error(std::string(args.name()) + ": top_k is " + std::to_string(args.top_k) +
-                            "; allowed: at most 16");
-  }
-  check_at_least(args.name(), "rows", args.rows, 1);
-  check_at_least(args.name(), "columns", args.columns, 1);
+  check_sizes(args.name(), {{"tokens", args.tokens}, {"top_k", args.top_k}});
+  check_at_most(args.name(), "top_k", args.top_k, 16);
+  check_sizes(args.name(), {{"rows", args.rows}, {"columns", args.columns}});
 }
 
 }  // namespace
 
 void AssignSlots::check_shape() const {
-  check_at_least(name(), "tokens", tokens, 1);
-  check_at_least(name(), "experts", experts, 1);
-  check_at_least(name(), "top_k", top_k, 1);
+  check_sizes(name(), {{"tokens", tokens}, {"experts", experts}, {"top_k", top_k}});
   check_at_least(name(), "capacity", capacity, 0);
 }
 
@@ -174,22 +167,22 @@ void UnpermuteBackward::check_shape() const {
 }
 
 Cost cost_of(const AssignSlots& args) {
-  return {0, operand_bytes(args), ""};
+  return cost_of_operands(0, args);
 }
 
 Cost cost_of(const Permute& args) {
-  return {0, operand_bytes(args), ""};
+  return cost_of_operands(0, args);
 }
 
 Cost cost_of(const Unpermute& args) {
   const auto k = static_cast<double>(args.top_k);
   const double an_element = (args.with_gates ? k : 0) + k - 1;
-  return {static_cast<double>(args.tokens * args.columns) * an_element, operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.tokens * args.columns) * an_element, args);
 }
 
 Cost cost_of(const UnpermuteBackward& args) {
-  return {3.0 * static_cast<double>(args.tokens * args.top_k) * static_cast<double>(args.columns), operand_bytes(args),
-          ""};
+  return cost_of_operands(3.0 * static_cast<double>(args.tokens * args.top_k) * static_cast<double>(args.columns),
+                          args);
 }
 
 // One pass counts and one assigns rows: these are integers, too few to be split among threads.

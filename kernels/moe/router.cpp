@@ -262,32 +262,17 @@ void check_softmax(std::string_view kernel, const RouterShape& shape, const char
                           " are of probabilities");
 }
 
-// "router_fwd: top_k is 3; allowed: at most 2, the experts"
-void check_at_most(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t most,
-                   std::string_view what = "") {
-  if (value <= most) return;
-  std::string text = std::string(kernel) + ": " + std::string(name) + " is " + std::to_string(value) +
-                     "; allowed: at most " + std::to_string(most);
-  if (!what.empty()) text.append(", ").append(what);
-  throw core::usage_error(text);
-}
-
 }  // namespace
 
 void RouterShape::check(std::string_view kernel) const {
-  check_at_least(kernel, "tokens", tokens, 1);
-  check_at_least(kernel, "experts", experts, 1);
-  check_at_least(kernel, "top_k", top_k, 1);
+  check_sizes(kernel, {{"tokens", tokens}, {"experts", experts}, {"top_k", top_k}});
   check_at_most(kernel, "top_k", top_k, experts, "the experts");
   check_at_most(kernel, "experts", experts, kMostExperts);
   check_at_most(kernel, "top_k", top_k, kMostChoices);
   check_positive(kernel, "scale", scale);
   check_at_least(kernel, "groups", groups, 1);
   check_at_most(kernel, "groups", groups, kMostGroups);
-  if (experts % groups != 0) {
-    throw core::usage_error(std::string(kernel) + ": groups is " + std::to_string(groups) +
-                            "; allowed: divisors of experts, " + std::to_string(experts));
-  }
+  check_divides(kernel, "groups", groups, "experts", experts);
   check_at_least(kernel, "limit", limit, 1);
   check_at_most(kernel, "limit", limit, groups, "the groups");
   check_at_most(kernel, "top_k", top_k, limit * (experts / groups), "the experts in as many groups as a token may use");
@@ -312,7 +297,7 @@ Cost cost_of(const RouterForward& args) {
   const double a_token = score_flops(s) + (args.with_bias ? static_cast<double>(s.experts) : 0) +
                          (s.normalised ? 3 : 2) * k +
                          (s.is_limited() ? static_cast<double>(s.groups * s.scored_of_group()) : 0);
-  return {static_cast<double>(s.tokens) * a_token, operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(s.tokens) * a_token, args);
 }
 
 // FLOPs per token: the scores; for k gates 4 through the mean, and 3 or 1 with the scale and 1 to add; for E logits 5
@@ -324,13 +309,13 @@ Cost cost_of(const RouterBackward& args) {
   double a_token = score_flops(s) + k * (s.normalised ? 8 : 6);
   a_token += s.scores == RouterScores::softmax ? 5 * experts + 3 : 3 * experts;
   if (args.balance_scale != 0) a_token += experts;
-  return {static_cast<double>(s.tokens) * a_token, operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(s.tokens) * a_token, args);
 }
 
 // FLOPs per token: the scores, their sums, and a logarithm, its square and the sum of those.
 Cost cost_of(const RouterLoads& args) {
   const double a_token = score_flops(args.shape) + static_cast<double>(args.shape.experts) + 4;
-  return {static_cast<double>(args.shape.tokens) * a_token, operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.shape.tokens) * a_token, args);
 }
 
 void run_cpu(const RouterForward& args, ThreadPool& pool) {

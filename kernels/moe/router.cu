@@ -259,10 +259,6 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
-  return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
-}
-
 }  // namespace
 
 void run_cuda(const RouterForward& args, CudaContext& cuda) {

@@ -48,10 +48,7 @@ struct NormForward {
     if (norm == Norm::layer) return with_residual ? "residual_layernorm_fwd" : "layernorm_fwd";
     return with_residual ? "residual_rmsnorm_fwd" : "rmsnorm_fwd";
   }
-  void check_shape() const {
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
-  }
+  void check_shape() const { check_sizes(name(), {{"rows", rows}, {"columns", columns}}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const std::int64_t all = self.rows * self.columns;
@@ -90,10 +87,7 @@ struct NormBackward {
     if (norm == Norm::layer) return with_residual ? "residual_layernorm_bwd" : "layernorm_bwd";
     return with_residual ? "residual_rmsnorm_bwd" : "rmsnorm_bwd";
   }
-  void check_shape() const {
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
-  }
+  void check_shape() const { check_sizes(name(), {{"rows", rows}, {"columns", columns}}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const std::int64_t all = self.rows * self.columns;

@@ -221,7 +221,7 @@ Cost cost_of(const NormBackward& args) {
   const auto columns = static_cast<double>(args.columns);
   double row_flops = args.norm == Norm::layer ? 13 * columns + 2 : 9 * columns + 1;
   if (args.with_residual) row_flops += columns;
-  return {static_cast<double>(args.rows) * row_flops, operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.rows) * row_flops, args);
 }
 
 void run_cpu(const NormBackward& args, ThreadPool& pool) {

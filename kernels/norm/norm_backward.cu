@@ -350,15 +350,12 @@ void backward(const NormBackward& args, CudaContext& cuda) {
 }  // namespace
 
 void run_cuda(const NormBackward& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.dy.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const int items = items_an_access(sizeof(T), args.columns,
-                                      {args.dy.data, args.dsum.data, args.x.data, args.gamma.data, args.dx.data});
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      with_norm(args.norm,
-                [&](auto norm) { backward<decltype(norm)::value, T, decltype(constant)::value>(args, cuda); });
-    });
-  });
+  with_packs(args.dy.dtype, args.columns, {args.dy.data, args.dsum.data, args.x.data, args.gamma.data, args.dx.data},
+             [&](auto zero, auto items) {
+               with_norm(args.norm, [&](auto norm) {
+                 backward<decltype(norm)::value, decltype(zero), decltype(items)::value>(args, cuda);
+               });
+             });
 }
 
 }  // namespace lockstep::kernels

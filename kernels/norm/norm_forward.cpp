@@ -202,7 +202,7 @@ Cost cost_of(const NormForward& args) {
   const auto columns = static_cast<double>(args.columns);
   double row_flops = args.norm == Norm::layer ? 8 * columns + 5 : 4 * columns + 4;
   if (args.with_residual) row_flops += columns;
-  return {static_cast<double>(args.rows) * row_flops, operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.rows) * row_flops, args);
 }
 
 void run_cpu(const NormForward& args, ThreadPool& pool) {

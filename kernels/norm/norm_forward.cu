@@ -143,27 +143,20 @@ void forward(const NormForward& args, CudaContext& cuda) {
                             args.y.as<T>(),
                             args.mean.as<float>(),
                             args.rstd.as<float>()};
-  const RowLayout layout =
-      row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors(), cuda.most_cluster_blocks());
-  auto* const kernel = layout.warp_per_row      ? forward_by_warps<kNorm, T, kItems>
-                       : layout.stash_bytes > 0 ? forward_by_blocks<kNorm, T, kItems, true>
-                                                : forward_by_blocks<kNorm, T, kItems, false>;
-  launch_early(cuda, args.name().data(), shape_of(layout), kernel, rows);
+  launch_rows(cuda, args.name().data(), rows, kItems, sizeof(T), forward_by_warps<kNorm, T, kItems>,
+              forward_by_blocks<kNorm, T, kItems, true>, forward_by_blocks<kNorm, T, kItems, false>);
 }
 
 }  // namespace
 
 void run_cuda(const NormForward& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const int items =
-        items_an_access(sizeof(T), args.columns,
-                        {args.x.data, args.residual.data, args.gamma.data, args.beta.data, args.sum.data, args.y.data});
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      with_norm(args.norm,
-                [&](auto norm) { forward<decltype(norm)::value, T, decltype(constant)::value>(args, cuda); });
-    });
-  });
+  with_packs(args.x.dtype, args.columns,
+             {args.x.data, args.residual.data, args.gamma.data, args.beta.data, args.sum.data, args.y.data},
+             [&](auto zero, auto items) {
+               with_norm(args.norm, [&](auto norm) {
+                 forward<decltype(norm)::value, decltype(zero), decltype(items)::value>(args, cuda);
+               });
+             });
 }
 
 }  // namespace lockstep::kernels

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/device.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"
 #include "kernels/norm/norm_reference.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -30,22 +30,13 @@ LayerNormed layer_norm_of(const std::vector<float>& x) {
   const std::vector<float> beta(x.size(), 0.0F);
   LayerNormed result;
   result.y.resize(x.size());
-  ThreadPool pool(1);
-  NormForward args = shaped(NormForward{Norm::layer, 1, static_cast<std::int64_t>(x.size())}, core::DType::f32);
-  args.x.data = x.data();
-  args.gamma.data = gamma.data();
-  args.beta.data = beta.data();
-  args.y.data = result.y.data();
-  args.mean.data = &result.mean;
-  args.rstd.data = &result.rstd;
-  run(args, Context(pool));
+  run_on_cpu(NormForward{Norm::layer, 1, static_cast<std::int64_t>(x.size())},
+             {x.data(), gamma.data(), beta.data(), result.y.data(), &result.mean, &result.rstd});
   return result;
 }
 
 TEST(Norm, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : norm_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(norm_test_cases()), "");
 }
 
 // Blocks of rows do not depend on the number of threads: 1000 rows are 16 blocks, of which the last is short.

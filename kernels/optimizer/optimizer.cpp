@@ -183,8 +183,7 @@ StepCoefficients coefficients_of(const OptimizerStep& args) {
 }  // namespace
 
 void OptimizerStep::check_shape() const {
-  check_at_least(name(), "count", count, 1);
-  check_at_least(name(), "step", step, 1);
+  check_sizes(name(), {{"count", count}, {"step", step}});
   check_not_negative(name(), "rate", static_cast<float>(numbers.rate));
   check_fraction(name(), "beta1", static_cast<float>(numbers.beta1));
   check_fraction(name(), "beta2", static_cast<float>(numbers.beta2));
@@ -213,19 +212,19 @@ std::array<float, kOptimizerSchedule> optimizer_schedule(OptimizerKind kind, con
 }
 
 Cost cost_of(const OptimizerStep& args) {
-  return {rule_of(args.kind).flops * static_cast<double>(args.count) + 1, operand_bytes(args), ""};
+  return cost_of_operands(rule_of(args.kind).flops * static_cast<double>(args.count) + 1, args);
 }
 
 Cost cost_of(const SumOfSquares& args) {
-  return {2.0 * static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(2.0 * static_cast<double>(args.count), args);
 }
 
 Cost cost_of(const ClipFactor& args) {
-  return {static_cast<double>(args.shards) + 3, operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.shards) + 3, args);
 }
 
 Cost cost_of(const FiniteCheck& args) {
-  return {0, operand_bytes(args), ""};
+  return cost_of_operands(0, args);
 }
 
 void run_cpu(const OptimizerStep& args, ThreadPool& pool) {

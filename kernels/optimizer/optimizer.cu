@@ -229,16 +229,12 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <class Summary, class Result>
 void summarize(CudaContext& cuda, const char* name, const In& x, std::int64_t count, Result* result) {
   using Part = typename Summary::Part;
-  with_cuda_activation_type(x.dtype, [&](auto zero) {
+  with_packs(x.dtype, 0, {x.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
-    const int items = items_an_access(sizeof(T), 0, {x.data});
     const std::int64_t tile = std::int64_t{kBlockThreads} * kAhead * items;
     const std::int64_t parts = part_blocks((count + tile - 1) / tile, cuda.num_multiprocessors());
     auto* const memory = static_cast<Part*>(cuda.workspace(static_cast<std::size_t>(parts) * sizeof(Part)));
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      launch(cuda, name, {.blocks = parts}, parts_kernel<Summary, T, decltype(constant)::value>, x.as<T>(), count,
-             memory);
-    });
+    launch(cuda, name, {.blocks = parts}, parts_kernel<Summary, T, decltype(items)::value>, x.as<T>(), count, memory);
     launch(cuda, name, {.blocks = 1}, result_kernel<Summary, Result>, memory, parts, result);
   });
 }

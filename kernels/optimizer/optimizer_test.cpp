@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -16,21 +16,11 @@ namespace {
 using core::DType;
 
 TEST(Optimizer, CasesHoldOnTheCpu) {
-  for (const KernelCase& kernel_case : optimizer_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
+  EXPECT_EQ(errors_on_each_target(optimizer_test_cases(), 2000), "");
 }
 
-TEST(Optimizer, CasesHoldOnEachInstructionSet) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : optimizer_test_cases()) {
-      if (kernel_case.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-    }
-  });
-}
-
-template <class T>
-In in(const std::vector<T>& values, DType dtype) {
-  return {values.data(), dtype, static_cast<std::int64_t>(values.size())};
+In in(const std::vector<float>& values) {
+  return {values.data(), DType::f32, static_cast<std::int64_t>(values.size())};
 }
 InOut in_out(std::vector<float>& values) {
   return {values.data(), DType::f32, static_cast<std::int64_t>(values.size())};
@@ -46,8 +36,8 @@ struct OneParameter {
 
   void step(OptimizerStep args) {
     args.count = 1;
-    args.grad = in(grad, DType::f32);
-    args.clip = in(clip, DType::f32);
+    args.grad = in(grad);
+    args.clip = in(clip);
     args.master = in_out(w);
     args.m = in_out(m);
     args.v = in_out(v);  // views that a rule has no use for are ignored
@@ -153,8 +143,8 @@ TEST(AdamW, NarrowWeightsAreTheRoundedMaster) {
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = 1 + static_cast<float>(i) / 1000;
   ThreadPool pool(1);
   OptimizerStep args{.count = kCount, .kind = OptimizerKind::momentum, .narrow_weights = true};
-  args.grad = in(grad, DType::f32);
-  args.clip = in(clip, DType::f32);
+  args.grad = in(grad);
+  args.clip = in(clip);
   args.master = in_out(w);
   args.m = in_out(momentum);
   args.weights = {narrow.data(), DType::bf16, kCount};
@@ -164,11 +154,7 @@ TEST(AdamW, NarrowWeightsAreTheRoundedMaster) {
 
 double sum_of_squares(const std::vector<float>& x, int num_threads) {
   double sum = 0;
-  ThreadPool pool(num_threads);
-  SumOfSquares args{.count = static_cast<std::int64_t>(x.size())};
-  args.x = in(x, DType::f32);
-  args.sum = {&sum, DType::f64, 1};
-  run(args, Context(pool));
+  run_on_cpu(SumOfSquares{.count = static_cast<std::int64_t>(x.size())}, {x.data(), &sum}, num_threads);
   return sum;
 }
 
@@ -195,12 +181,8 @@ struct Clipped {
 };
 Clipped clipped(const std::vector<double>& sums, float most) {
   Clipped result{};
-  ThreadPool pool(1);
-  ClipFactor args{.shards = static_cast<std::int64_t>(sums.size()), .most = most};
-  args.sums = in(sums, DType::f64);
-  args.factor = {&result.factor, DType::f32, 1};
-  args.norm = {&result.norm, DType::f32, 1};
-  run(args, Context(pool));
+  run_on_cpu(ClipFactor{.shards = static_cast<std::int64_t>(sums.size()), .most = most},
+             {sums.data(), &result.factor, &result.norm});
   return result;
 }
 
@@ -221,11 +203,7 @@ TEST(ClipFactor, OfWhatIsNotFinite) {
 template <class T>
 int finite_check(const std::vector<T>& x, DType dtype) {
   std::int32_t finite = -1;
-  ThreadPool pool(2);
-  FiniteCheck args{.count = static_cast<std::int64_t>(x.size())};
-  args.x = in(x, dtype);
-  args.finite = {&finite, DType::i32, 1};
-  run(args, Context(pool));
+  run_on_cpu(FiniteCheck{.count = static_cast<std::int64_t>(x.size())}, {x.data(), &finite}, 2, dtype);
   return finite;
 }
 
@@ -276,15 +254,8 @@ TEST(Optimizer, RefusesNumbersOutOfRange) {
 TEST(Optimizer, RefusesOtherDTypes) {
   std::vector<float> x(8);
   double sum = 0;
-  SumOfSquares args{.count = 2};
-  args.x = {x.data(), DType::f64, 2};
-  args.sum = {&sum, DType::f64, 1};
-  try {
-    check(args);
-    FAIL() << "f64 was taken";
-  } catch (const core::Error& error) {
-    EXPECT_STREQ(error.what(), "sum_of_squares: x is double; allowed: half, float, bfloat16");
-  }
+  const SumOfSquares args{.count = 2, .x = {x.data(), DType::f64, 2}, .sum = {&sum, DType::f64, 1}};
+  EXPECT_EQ(refusal(args), "sum_of_squares: x is double; allowed: half, float, bfloat16");
 }
 
 }  // namespace

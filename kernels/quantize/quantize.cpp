@@ -19,47 +19,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using DI32 = hn::RebindToSigned<F32>;
 using DI8 = hn::Rebind<std::int8_t, F32>;
-
-// Returns the bits of |x|: as integers they have the order of the numbers, with infinity and then NaN last.
-HWY_INLINE hn::Vec<DI32> magnitude_bits(VF32 x) {
-  return hn::And(hn::BitCast(DI32(), x), hn::Set(DI32(), 0x7fffffff));
-}
-
-// Returns the largest magnitude; NaN if one of x is NaN.
-template <class D, class T>
-HWY_INLINE float largest_magnitude(D /*d*/, const T* x, std::size_t count) {
-  const DI32 d;
-  hn::Vec<DI32> even = hn::Zero(d);
-  hn::Vec<DI32> odd = even;
-  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
-    const Pair p = part.load(x + i);
-    even = hn::Max(even, magnitude_bits(p.a));
-    odd = hn::Max(odd, magnitude_bits(p.b));
-  });
-  return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, hn::Max(even, odd))));
-}
-// The same for 16 bits without widening: their bits have the same order.
-template <class D, EvenAndOdd T>
-HWY_INLINE float largest_magnitude(D d, const T* x, std::size_t count) {
-  const hn::Repartition<std::int16_t, D> d16;
-  const std::size_t step = hn::Lanes(d16);
-  const auto all = hn::Set(d16, 0x7fff);
-  auto largest = hn::Zero(d16);
-  std::size_t i = 0;
-  for (; i + step <= count; i += step) {
-    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(x + i));
-    largest = hn::Max(largest, hn::And(bits, all));
-  }
-  const auto wide = hn::BitCast(d, largest);
-  auto of_two = hn::Max(hn::ShiftLeft<16>(wide), hn::And(wide, hn::Set(d, 0x7fff0000)));
-  if (i < count) {
-    const Pair p = load_pair_tail(x + i, count - i);
-    of_two = hn::Max(of_two, hn::Max(magnitude_bits(p.a), magnitude_bits(p.b)));
-  }
-  return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, of_two)));
-}
 
 // Narrows vectors of 32-bit codes to whole vectors of codes. Instructions that narrow integers work within blocks of
 // 128 bits, so that each block ends up with a piece of each of kParts vectors; this brings the pieces of one vector
@@ -169,13 +129,13 @@ void encode_codes(Codes codes, const T* x, Code* to, float inverse, std::size_t 
   for (; i + step <= count; i += step) {
     prefetch_ahead(x + i, step * sizeof(T));
     prefetch_ahead(to + i / Codes::kCodesPerByte, step / Codes::kCodesPerByte);
-    encode_some(codes, DI32(), x + i, factor, to + i / Codes::kCodesPerByte);
+    encode_some(codes, I32(), x + i, factor, to + i / Codes::kCodesPerByte);
   }
   if (i == count) return;
   HWY_ALIGN T padded[std::size_t{HWY_MAX_BYTES} * Codes::kCodesPerByte] = {};
   HWY_ALIGN Code last[HWY_MAX_BYTES];
   std::memcpy(padded, x + i, (count - i) * sizeof(T));
-  encode_some(codes, DI32(), static_cast<const T*>(padded), factor, static_cast<Code*>(last));
+  encode_some(codes, I32(), static_cast<const T*>(padded), factor, static_cast<Code*>(last));
   std::memcpy(to + i / Codes::kCodesPerByte, last,
               static_cast<std::size_t>(Codes::bytes(static_cast<std::int64_t>(count - i))));
 }
@@ -221,14 +181,14 @@ float quantize_block(Codes codes, float largest, const T* x, Code* to, std::size
 // Returns codes as floats, in the order of pairs of y.
 template <class T>
 HWY_INLINE Pair load_codes(const std::int8_t* codes, const T* /*y*/) {
-  const DI32 d;
+  const I32 d;
   return {hn::ConvertTo(F32(), hn::PromoteTo(d, hn::LoadU(DI8(), codes))),
           hn::ConvertTo(F32(), hn::PromoteTo(d, hn::LoadU(DI8(), codes + lanes_f32())))};
 }
 template <EvenAndOdd T>
 HWY_INLINE Pair load_codes(const std::int8_t* codes, const T* /*y*/) {
   const hn::Rebind<std::int16_t, F32> d16;
-  const auto two = hn::PromoteTo(DI32(), hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(codes)));
+  const auto two = hn::PromoteTo(I32(), hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(codes)));
   return {hn::ConvertTo(F32(), hn::ShiftRight<24>(hn::ShiftLeft<24>(two))),
           hn::ConvertTo(F32(), hn::ShiftRight<8>(two))};
 }
@@ -299,7 +259,7 @@ void quantize_blocks(const Args& args, std::int64_t first, std::int64_t last) {
     std::array<float, kMostBlocks> largest;
     for_blocks(span.count, group * block, [&](std::size_t i, std::size_t elems, std::size_t k) {
       for_blocks(elems, block, [&](std::size_t j, std::size_t count, std::size_t n) {
-        largest[n] = largest_magnitude(DI32(), x + i + j, count);
+        largest[n] = largest_magnitude(I32(), x + i + j, count);
       });
       for_blocks(elems, block, [&](std::size_t j, std::size_t count, std::size_t n) {
         Code* const to = codes + (i + j) / Codes::kCodesPerByte;
@@ -357,11 +317,11 @@ constexpr std::int64_t kGrain = 16;  // blocks; so that threads do not share a c
 
 template <class Args>
 Cost quantize_cost(const Args& args) {
-  return {static_cast<double>(args.count) + 2 * static_cast<double>(args.blocks()), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.count) + 2 * static_cast<double>(args.blocks()), args);
 }
 template <class Args>
 Cost dequantize_cost(const Args& args) {
-  return {static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.count), args);
 }
 
 // Calls of_blocks(first, last, whether results exceed all caches): received numbers are read soon.
@@ -375,8 +335,7 @@ void for_blocks_of(const Args& args, ThreadPool& pool, std::size_t result_bytes,
 
 template <int kBits>
 void CodesOf<kBits>::check_shape(std::string_view kernel, std::int64_t count, std::int64_t block) {
-  check_at_least(kernel, "count", count, 1);
-  check_at_least(kernel, "block", block, 1);
+  check_sizes(kernel, {{"count", count}, {"block", block}});
   if (block % kCodesPerByte == 0) return;
   throw core::usage_error(std::string(kernel) + ": block is " + std::to_string(block) + "; allowed: even numbers");
 }

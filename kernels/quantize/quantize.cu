@@ -191,32 +191,26 @@ LaunchShape launch_shape(std::int64_t block, std::int64_t blocks, const CudaCont
 }  // namespace
 
 void run_cuda(const Quantize& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+  with_packs(args.x.dtype, args.block, {args.x.data, args.codes.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const Quantizing<T, std::int8_t> quantizing{
         args.count, args.block, args.blocks(), args.x.as<T>(), args.codes.as<std::int8_t>(), args.scales.as<float>()};
-    const int items = items_an_access(sizeof(T), args.block, {args.x.data, args.codes.data});
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      constexpr int kItems = decltype(constant)::value;
-      auto* const kernel =
-          args.block <= kWarpBlock ? quantize_kernel<WarpTeam, T, kItems> : quantize_kernel<BlockTeam, T, kItems>;
-      launch(cuda, "quantize_int8", launch_shape(args.block, args.blocks(), cuda), kernel, quantizing);
-    });
+    auto* const kernel =
+        args.block <= kWarpBlock ? quantize_kernel<WarpTeam, T, kItems> : quantize_kernel<BlockTeam, T, kItems>;
+    launch(cuda, "quantize_int8", launch_shape(args.block, args.blocks(), cuda), kernel, quantizing);
   });
 }
 
 void run_cuda(const Dequantize& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.y.dtype, [&](auto zero) {
+  with_packs(args.y.dtype, args.block, {args.codes.data, args.y.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const Dequantizing<T, std::int8_t> dequantizing{
         args.count, args.block, args.blocks(), args.codes.as<std::int8_t>(), args.scales.as<float>(), args.y.as<T>()};
-    const int items = items_an_access(sizeof(T), args.block, {args.codes.data, args.y.data});
-    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      constexpr int kItems = decltype(constant)::value;
-      auto* const kernel =
-          args.block <= kWarpBlock ? dequantize_kernel<WarpTeam, T, kItems> : dequantize_kernel<BlockTeam, T, kItems>;
-      launch(cuda, "dequantize_int8", launch_shape(args.block, args.blocks(), cuda), kernel, dequantizing);
-    });
+    auto* const kernel =
+        args.block <= kWarpBlock ? dequantize_kernel<WarpTeam, T, kItems> : dequantize_kernel<BlockTeam, T, kItems>;
+    launch(cuda, "dequantize_int8", launch_shape(args.block, args.blocks(), cuda), kernel, dequantizing);
   });
 }
 

@@ -115,13 +115,6 @@ inline Counted nearest(Counted x) {
   return round(x);
 }
 
-inline int code_of(double x) {
-  return static_cast<int>(x);
-}
-inline int code_of(const Counted& x) {
-  return static_cast<int>(x.value());
-}
-
 // Writes codes[i] if two share a byte; the other half of the byte is kept.
 template <class S, class Codes>
 void put_code(CodesOf<8> /*of*/, Codes& codes, std::size_t i, S code) {
@@ -129,8 +122,8 @@ void put_code(CodesOf<8> /*of*/, Codes& codes, std::size_t i, S code) {
 }
 template <class S, class Codes>
 void put_code(CodesOf<4> /*of*/, Codes& codes, std::size_t i, S code) {
-  const int before = i % 2 == 0 ? 0 : code_of(codes[i / 2]);
-  codes[i / 2] = S(static_cast<double>(before | (code_of(code) & 15) << (i % 2 * 4)));
+  const std::int64_t before = i % 2 == 0 ? 0 : integer_of(codes[i / 2]);
+  codes[i / 2] = S(static_cast<double>(before | (integer_of(code) & 15) << (i % 2 * 4)));
 }
 template <class S, class Codes>
 S get_code(CodesOf<8> /*of*/, const Codes& codes, std::size_t i) {
@@ -138,7 +131,7 @@ S get_code(CodesOf<8> /*of*/, const Codes& codes, std::size_t i) {
 }
 template <class S, class Codes>
 S get_code(CodesOf<4> /*of*/, const Codes& codes, std::size_t i) {
-  const int bits = code_of(codes[i / 2]) >> (i % 2 * 4) & 15;
+  const std::int64_t bits = integer_of(codes[i / 2]) >> (i % 2 * 4) & 15;
   return S(static_cast<double>((bits ^ 8) - 8));
 }
 

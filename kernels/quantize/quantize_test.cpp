@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/case_checks.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -16,16 +16,7 @@ namespace {
 using core::DType;
 
 TEST(Quantize, CasesHoldOnTheCpu) {
-  for (const KernelCase& kernel_case : quantize_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
-}
-
-TEST(Quantize, CasesHoldOnEachInstructionSet) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : quantize_test_cases()) {
-      if (kernel_case.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-    }
-  });
+  EXPECT_EQ(errors_on_each_target(quantize_test_cases(), 2000), "");
 }
 
 struct Quantized {
@@ -35,20 +26,12 @@ struct Quantized {
 };
 
 Quantized quantized(const std::vector<float>& x, std::int64_t block) {
-  const auto count = static_cast<std::int64_t>(x.size());
-  Quantize there{.count = count, .block = block};
+  const Quantize there{.count = static_cast<std::int64_t>(x.size()), .block = block};
   const auto blocks = static_cast<std::size_t>(there.blocks());
   Quantized result{std::vector<std::int8_t>(x.size()), std::vector<float>(blocks), std::vector<float>(x.size())};
-  there.x = {x.data(), DType::f32, count};
-  there.codes = {result.codes.data(), DType::i8, count};
-  there.scales = {result.scales.data(), DType::f32, there.blocks()};
-  ThreadPool pool(2);
-  run(there, Context(pool));
-  Dequantize back{.count = count, .block = block};
-  back.codes = {result.codes.data(), DType::i8, count};
-  back.scales = {result.scales.data(), DType::f32, there.blocks()};
-  back.y = {result.back.data(), DType::f32, count};
-  run(back, Context(pool));
+  run_on_cpu(there, {x.data(), result.codes.data(), result.scales.data()}, 2);
+  run_on_cpu(Dequantize{.count = there.count, .block = block},
+             {result.codes.data(), result.scales.data(), result.back.data()}, 2);
   return result;
 }
 
@@ -122,22 +105,13 @@ TEST(Quantize, LargeOutputsAreAsSmallOnes) {
 
 TEST(QuantizeInt4, TwoCodesShareAByte) {
   const std::vector<float> x{7, -7, 0.5F, 1.5F, -2.5F, 14, -6, 2, -14};
-  QuantizeInt4 there{.count = 9, .block = 4};
   std::vector<std::uint8_t> codes(5);
   std::vector<float> scales(3);
   std::vector<float> back(9);
-  there.x = {x.data(), DType::f32, 9};
-  there.codes = {codes.data(), DType::u8, 5};
-  there.scales = {scales.data(), DType::f32, 3};
-  ThreadPool pool(1);
-  run(there, Context(pool));
+  run_on_cpu(QuantizeInt4{.count = 9, .block = 4}, {x.data(), codes.data(), scales.data()});
   EXPECT_EQ(codes, (std::vector<std::uint8_t>{0x97, 0x20, 0x7f, 0x1d, 0x09}));
   EXPECT_EQ(scales, (std::vector<float>{1, 2, 2}));
-  DequantizeInt4 from{.count = 9, .block = 4};
-  from.codes = {codes.data(), DType::u8, 5};
-  from.scales = {scales.data(), DType::f32, 3};
-  from.y = {back.data(), DType::f32, 9};
-  run(from, Context(pool));
+  run_on_cpu(DequantizeInt4{.count = 9, .block = 4}, {codes.data(), scales.data(), back.data()});
   EXPECT_EQ(back, (std::vector<float>{7, -7, 0, 2, -2, 14, -6, 2, -14}));
   EXPECT_EQ(refusal(QuantizeInt4{.count = 4, .block = 3}), "quantize_int4: block is 3; allowed: even numbers");
 }
@@ -147,12 +121,7 @@ TEST(QuantizeInt4, ABlockThatIsNotFiniteComesBackAsNaNAndNoOther) {
   x[100] = -INFINITY;
   std::vector<std::uint8_t> codes(96);
   std::vector<float> scales(3);
-  QuantizeInt4 there{.count = 192, .block = 64};
-  there.x = {x.data(), DType::f32, 192};
-  there.codes = {codes.data(), DType::u8, 96};
-  there.scales = {scales.data(), DType::f32, 3};
-  ThreadPool pool(1);
-  run(there, Context(pool));
+  run_on_cpu(QuantizeInt4{.count = 192, .block = 64}, {x.data(), codes.data(), scales.data()});
   EXPECT_EQ(scales[0], 1.0F / 7);
   EXPECT_TRUE(std::isnan(scales[1]));
   EXPECT_EQ(codes[32], 0);

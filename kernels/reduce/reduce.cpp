@@ -5,6 +5,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "kernels/base/view.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/reduce.cpp"
@@ -183,24 +184,13 @@ void run_pass(const Pass<T>& pass, std::size_t count, bool bypass_cache) {
   scalar_range<kOp>(pass, done, count);
 }
 
-template <class T>
+template <ReduceOp kOp, class T>
 void run_native(const ReduceArgs& args) {
   const auto* destinations = reinterpret_cast<T* const*>(args.destinations.data());
   const auto* sources = reinterpret_cast<const T* const*>(args.sources.data());
   const Pass<T> pass{destinations, args.destinations.size(), sources, args.sources.size(),
                      static_cast<Divisor<T>>(args.average_over)};
-  const auto count = static_cast<std::size_t>(args.count);
-  switch (args.op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-      return run_pass<ReduceOp::sum>(pass, count, args.bypass_cache);
-    case ReduceOp::prod:
-      return run_pass<ReduceOp::prod>(pass, count, args.bypass_cache);
-    case ReduceOp::max:
-      return run_pass<ReduceOp::max>(pass, count, args.bypass_cache);
-    case ReduceOp::min:
-      return run_pass<ReduceOp::min>(pass, count, args.bypass_cache);
-  }
+  run_pass<kOp>(pass, static_cast<std::size_t>(args.count), args.bypass_cache);
 }
 
 // Narrow floats are widened to f32, combined there, and rounded once at the end. The lanes of a pair hold elements in
@@ -267,48 +257,17 @@ void narrow_pass(const ReduceArgs& args) {
   if (args.bypass_cache) hwy::FlushStream();
 }
 
-template <class T>
-void run_narrow(const ReduceArgs& args) {
-  switch (args.op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-      return narrow_pass<ReduceOp::sum, T>(args);
-    case ReduceOp::prod:
-      return narrow_pass<ReduceOp::prod, T>(args);
-    case ReduceOp::max:
-      return narrow_pass<ReduceOp::max, T>(args);
-    case ReduceOp::min:
-      return narrow_pass<ReduceOp::min, T>(args);
-  }
-}
-
 void run(const ReduceArgs& args) {
-  switch (args.dtype) {
-    case core::DType::i8:
-      return run_native<std::int8_t>(args);
-    case core::DType::u8:
-      return run_native<std::uint8_t>(args);
-    case core::DType::i32:
-      return run_native<std::int32_t>(args);
-    case core::DType::u32:
-      return run_native<std::uint32_t>(args);
-    case core::DType::i64:
-      return run_native<std::int64_t>(args);
-    case core::DType::u64:
-      return run_native<std::uint64_t>(args);
-    case core::DType::f32:
-      return run_native<float>(args);
-    case core::DType::f64:
-      return run_native<double>(args);
-    case core::DType::f16:
-      return run_narrow<core::Float16>(args);
-    case core::DType::bf16:
-      return run_narrow<core::BFloat16>(args);
-    case core::DType::f8e4m3:
-      return run_narrow<core::Float8E4M3>(args);
-    case core::DType::f8e5m2:
-      return run_narrow<core::Float8E5M2>(args);
-  }
+  with_type(args.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_op(args.op, [&](auto op) {
+      if constexpr (std::is_arithmetic_v<T>) {
+        run_native<decltype(op)::value, T>(args);
+      } else {
+        narrow_pass<decltype(op)::value, T>(args);
+      }
+    });
+  });
 }
 
 }  // namespace
@@ -350,18 +309,6 @@ void reduce(const ReduceArgs& args) {
   if (args.count <= 0) return;
   if (is_plain_copy(args)) return copy(args);
   HWY_DYNAMIC_DISPATCH(run)(args);
-}
-
-void reduce_reference(const ReduceArgs& args) {
-  const auto count = static_cast<std::size_t>(args.count);
-  const std::size_t size_bytes = count * core::size_of(args.dtype);
-  void* first = args.destinations[0];
-  std::memmove(first, args.sources[0], size_bytes);
-  for (std::size_t k = 1; k < args.sources.size(); ++k) {
-    core::reduce_scalar(args.dtype, args.op, first, first, args.sources[k], count);
-  }
-  if (args.average_over > 0) core::finish_average(args.dtype, first, count, args.average_over);
-  for (void* destination : args.destinations.subspan(1)) std::memcpy(destination, first, size_bytes);
 }
 
 }  // namespace lockstep::kernels

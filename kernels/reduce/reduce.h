@@ -26,7 +26,4 @@ struct ReduceArgs {
 // Uses the machine's best instruction set (Highway's run-time dispatch: SSE2 baseline, AVX2, AVX-512).
 void reduce(const ReduceArgs& args);
 
-// Reference: a plain loop, for tests.
-void reduce_reference(const ReduceArgs& args);
-
 }  // namespace lockstep::kernels

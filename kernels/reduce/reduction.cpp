@@ -24,13 +24,9 @@ auto address(const View& view, std::int64_t elem) {
 }  // namespace
 
 void Reduction::check_shape() const {
-  check_at_least(name(), "count", count, 1);
-  check_at_least(name(), "num_sources", num_sources, 1);
+  check_sizes(name(), {{"count", count}, {"num_sources", num_sources}});
   check_at_least(name(), "average_over", average_over, 0);
-  if (average_over > std::numeric_limits<int>::max()) {
-    throw core::usage_error("reduction: average_over is " + std::to_string(average_over) + "; allowed: at most " +
-                            std::to_string(std::numeric_limits<int>::max()));
-  }
+  check_at_most(name(), "average_over", average_over, std::numeric_limits<int>::max());
   if (average_over > 0 && !is_sum(op)) {
     throw core::usage_error("reduction: average_over is " + std::to_string(average_over) + " with " +
                             std::string(core::name_of(op)) + "; allowed: with sum and avg");
@@ -47,7 +43,7 @@ Cost cost_of(const Reduction& args) {
   if (core::is_floating(args.dtype)) {
     flops = (calculates ? args.num_sources - 1 : 0) + (args.average_over > 0 ? 1 : 0);
   }
-  return {static_cast<double>(flops) * static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(flops) * static_cast<double>(args.count), args);
 }
 
 void run_cpu(const Reduction& args, ThreadPool& pool) {

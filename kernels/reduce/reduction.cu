@@ -89,10 +89,7 @@ void copy(const Reduction& args, CudaContext& cuda) {
 }  // namespace
 
 void run_cuda(const Reduction& args, CudaContext& cuda) {
-  if (args.num_sources > kMostSources) {
-    throw core::usage_error("reduction: num_sources is " + std::to_string(args.num_sources) +
-                            "; allowed on CUDA: at most " + std::to_string(kMostSources));
-  }
+  check_at_most("reduction on CUDA", "num_sources", args.num_sources, kMostSources);
   if (args.num_sources == 1 && args.average_over <= 1) return copy(args, cuda);
   with_combined_type(args.dtype, [&](auto zero) { combine<decltype(zero)>(args, cuda); });
 }

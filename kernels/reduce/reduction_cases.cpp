@@ -14,14 +14,6 @@
 
 namespace lockstep::kernels {
 
-// A number whose operations are not counted: integer operations are not FLOPs.
-inline double uncounted(double x) {
-  return x;
-}
-inline double uncounted(Counted x) {
-  return x.value();
-}
-
 template <class S>
 S combined_reference(core::ReduceOp op, S a, S b) {
   switch (op) {
@@ -49,10 +41,10 @@ void reference(const Reduction& args, ReferenceData<S>& data) {
     for (std::size_t k = 1; k < sources.size(); ++k) {
       const S next = sources[k][i];
       value = floats ? combined_reference(args.op, value, next)
-                     : S(combined_reference(args.op, uncounted(value), uncounted(next)));
+                     : S(combined_reference(args.op, value_of(value), value_of(next)));
     }
     const auto divisor = static_cast<double>(args.average_over);
-    if (args.average_over > 0) value = floats ? value / S(divisor) : S(std::trunc(uncounted(value) / divisor));
+    if (args.average_over > 0) value = floats ? value / S(divisor) : S(std::trunc(value_of(value) / divisor));
     destination[i] = value;
   }
 }

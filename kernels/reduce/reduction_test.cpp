@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/case_checks.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -16,16 +16,7 @@ using core::DType;
 using core::ReduceOp;
 
 TEST(Reduction, CasesHoldOnTheCpu) {
-  for (const KernelCase& kernel_case : reduction_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "");
-}
-
-TEST(Reduction, CasesHoldOnEachInstructionSet) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : reduction_test_cases()) {
-      if (kernel_case.operands[0].elems >= 2000) continue;
-      EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-    }
-  });
+  EXPECT_EQ(errors_on_each_target(reduction_test_cases(), 2000), "");
 }
 
 std::vector<float> reduced(ReduceOp op, const std::vector<std::vector<float>>& sources) {

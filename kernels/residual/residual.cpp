@@ -207,7 +207,7 @@ std::array<std::uint32_t, 4> philox_block(std::uint64_t seed, std::uint64_t step
 
 // One division per element.
 Cost cost_of(const Dropout& args) {
-  return {static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.count), args);
 }
 
 void run_cpu(const Dropout& args, ThreadPool& pool) {
@@ -215,7 +215,7 @@ void run_cpu(const Dropout& args, ThreadPool& pool) {
 }
 
 Cost cost_of(const ResidualAdd& args) {
-  return {static_cast<double>(args.count), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.count), args);
 }
 
 void run_cpu(const ResidualAdd& args, ThreadPool& pool) {

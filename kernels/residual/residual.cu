@@ -1,5 +1,4 @@
 #include "kernels/base/cuda_loops.cuh"
-#include "kernels/base/cuda_of_two.cuh"
 #include "kernels/residual/residual.h"
 
 namespace lockstep::kernels {

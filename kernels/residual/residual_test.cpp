@@ -9,21 +9,17 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
 
 std::vector<float> dropped(const std::vector<float>& x, Dropout shape) {
   std::vector<float> y(x.size());
-  ThreadPool pool(1);
   shape.count = static_cast<std::int64_t>(x.size());
-  Dropout args = shaped(shape, core::DType::f32);
-  args.x.data = x.data();
-  args.y.data = y.data();
-  run(args, Context(pool));
+  run_on_cpu(shape, {x.data(), y.data()});
   return y;
 }
 
@@ -87,22 +83,15 @@ TEST(Dropout, RatesOutsideOfZeroToOneAreRefused) {
 }
 
 TEST(Residual, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : residual_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(residual_test_cases()), "");
 }
 
 TEST(Residual, AddsInPlaceOfEitherOperandAndCarriesNaNAndInfinity) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   std::vector<float> a{1, kInf, kInf, std::nanf("")};
   std::vector<float> b{2, 1, -kInf, 1};
-  ThreadPool pool(1);
-  ResidualAdd args = shaped(ResidualAdd{.count = 4}, core::DType::f32);
-  args.a.data = a.data();
-  args.b.data = b.data();
   for (std::vector<float>* y : {&a, &b}) {
-    args.y.data = y->data();
-    run(args, Context(pool));
+    run_on_cpu(ResidualAdd{.count = 4}, {a.data(), b.data(), y->data()});
     EXPECT_EQ((*y)[1], kInf);
     EXPECT_TRUE(std::isnan((*y)[2]));
     EXPECT_TRUE(std::isnan((*y)[3]));

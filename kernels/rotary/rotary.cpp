@@ -196,9 +196,7 @@ HWY_EXPORT(turn_rows);
 }  // namespace
 
 void Rotary::check_shape() const {
-  check_at_least(name(), "rows", rows, 1);
-  check_at_least(name(), "length", length, 1);
-  check_at_least(name(), "heads", heads, 1);
+  check_sizes(name(), {{"rows", rows}, {"length", length}, {"heads", heads}});
   check_at_least(name(), "head_columns", head_columns, 2);
   check_at_least(name(), "first_position", first_position, 0);
   if (stride != 0) check_at_least(name(), "stride", stride, row());
@@ -238,10 +236,7 @@ std::vector<double> rotary_turns(const Rotary& args) {
 }
 
 Cost cost_of(const Rotary& args) {
-  const double elems = static_cast<double>(args.rows * args.row());
-  const bool packed = args.row_stride() == args.row();
-  return {3 * elems, 2 * static_cast<double>(size_bytes(args.x.dtype, args.rows * args.row())),
-          packed ? "" : "only the rows count, not the elements between them"};
+  return cost_of_operands(3.0 * static_cast<double>(args.rows * args.row()), args);
 }
 
 void run_cpu(const Rotary& args, ThreadPool& pool) {

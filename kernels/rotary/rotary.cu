@@ -127,11 +127,7 @@ void run(const Rotary& args, CudaContext& cuda) {
 }  // namespace
 
 void run_cuda(const Rotary& args, CudaContext& cuda) {
-  if (args.head_columns > kMostHeadColumns) {
-    throw core::usage_error(std::string(args.name()) + " on CUDA: head_columns is " +
-                            std::to_string(args.head_columns) + "; allowed: at most " +
-                            std::to_string(kMostHeadColumns));
-  }
+  check_at_most("rotary on CUDA", "head_columns", args.head_columns, kMostHeadColumns);
   with_cuda_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (args.pairs == RotaryPairs::halves) {

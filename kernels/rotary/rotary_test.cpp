@@ -9,16 +9,14 @@
 
 #include "core/device.h"
 #include "core/error.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
 
 TEST(Rotary, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : rotary_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(rotary_test_cases()), "");
 }
 
 std::vector<float> ramp(std::size_t count) {
@@ -27,12 +25,8 @@ std::vector<float> ramp(std::size_t count) {
   return values;
 }
 
-std::vector<float> turned(Rotary args, std::vector<float> values, int threads = 1) {
-  args = shaped(args, core::DType::f32);
-  args.x.data = values.data();
-  args.y.data = values.data();
-  ThreadPool pool(threads);
-  run(args, Context(pool));
+std::vector<float> turned(const Rotary& args, std::vector<float> values, int threads = 1) {
+  run_on_cpu(args, {values.data(), values.data()}, threads);
   return values;
 }
 
@@ -91,14 +85,7 @@ TEST(Rotary, ScalingSlowsSlowPairsDown) {
 }
 
 TEST(Rotary, WrongArgumentsAreNamed) {
-  const auto refusal = [](const Rotary& args) -> std::string {
-    try {
-      args.check_shape();
-    } catch (const core::Error& error) {
-      return error.what();
-    }
-    return "";
-  };
+  const auto refusal = [](const Rotary& args) { return usage_error_of([&] { args.check_shape(); }); };
   EXPECT_EQ(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 5}),
             "rotary_fwd: head_columns is 5; allowed: even numbers");
   EXPECT_NE(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 4, .stride = 3}).find("stride is 3"),

@@ -186,13 +186,13 @@ constexpr std::int64_t kGroup = 4;  // rows
 // FLOPs per row of C columns: C subtractions, exponentials and divisions, C - 1 additions.
 Cost cost_of(const SoftmaxForward& args) {
   const auto columns = static_cast<double>(args.columns);
-  return {static_cast<double>(args.rows) * (4 * columns - 1), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.rows) * (4 * columns - 1), args);
 }
 
 // FLOPs per row of C columns: 2 C multiplications, C - 1 additions, C subtractions.
 Cost cost_of(const SoftmaxBackward& args) {
   const auto columns = static_cast<double>(args.columns);
-  return {static_cast<double>(args.rows) * (4 * columns - 1), operand_bytes(args), ""};
+  return cost_of_operands(static_cast<double>(args.rows) * (4 * columns - 1), args);
 }
 
 void run_cpu(const SoftmaxForward& args, ThreadPool& pool) {

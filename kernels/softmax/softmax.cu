@@ -157,36 +157,22 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) backward_by_blocks(Ba
 }  // namespace
 
 void run_cuda(const SoftmaxForward& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+  with_packs(args.x.dtype, args.columns, {args.x.data, args.y.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const ForwardRows<T> rows{args.rows, args.columns, args.x.as<T>(), args.y.as<T>()};
-    with_items<kAccessBytes / sizeof(T)>(
-        items_an_access(sizeof(T), args.columns, {args.x.data, args.y.data}), [&](auto constant) {
-          constexpr int kItems = decltype(constant)::value;
-          const RowLayout layout = row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors(),
-                                              cuda.most_cluster_blocks());
-          auto* const kernel = layout.warp_per_row      ? forward_by_warps<T, kItems>
-                               : layout.stash_bytes > 0 ? forward_by_blocks<T, kItems, true>
-                                                        : forward_by_blocks<T, kItems, false>;
-          launch_early(cuda, "softmax_fwd", shape_of(layout), kernel, rows);
-        });
+    launch_rows(cuda, "softmax_fwd", rows, kItems, sizeof(T), forward_by_warps<T, kItems>,
+                forward_by_blocks<T, kItems, true>, forward_by_blocks<T, kItems, false>);
   });
 }
 
 void run_cuda(const SoftmaxBackward& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.y.dtype, [&](auto zero) {
+  with_packs(args.y.dtype, args.columns, {args.y.data, args.dy.data, args.dx.data}, [&](auto zero, auto items) {
     using T = decltype(zero);
+    constexpr int kItems = decltype(items)::value;
     const BackwardRows<T> rows{args.rows, args.columns, args.y.as<T>(), args.dy.as<T>(), args.dx.as<T>()};
-    with_items<kAccessBytes / sizeof(T)>(
-        items_an_access(sizeof(T), args.columns, {args.y.data, args.dy.data, args.dx.data}), [&](auto constant) {
-          constexpr int kItems = decltype(constant)::value;
-          const RowLayout layout = row_layout(args.rows, args.columns, kItems, 2 * sizeof(T),
-                                              cuda.num_multiprocessors(), cuda.most_cluster_blocks());
-          auto* const kernel = layout.warp_per_row      ? backward_by_warps<T, kItems>
-                               : layout.stash_bytes > 0 ? backward_by_blocks<T, kItems, true>
-                                                        : backward_by_blocks<T, kItems, false>;
-          launch_early(cuda, "softmax_bwd", shape_of(layout), kernel, rows);
-        });
+    launch_rows(cuda, "softmax_bwd", rows, kItems, 2 * sizeof(T), backward_by_warps<T, kItems>,
+                backward_by_blocks<T, kItems, true>, backward_by_blocks<T, kItems, false>);
   });
 }
 

@@ -23,10 +23,7 @@ struct SoftmaxForward {
   Out y = {};  // [rows, columns], may be x
 
   std::string_view name() const { return "softmax_fwd"; }
-  void check_shape() const {
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
-  }
+  void check_shape() const { check_sizes(name(), {{"rows", rows}, {"columns", columns}}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("x", self.x, self.rows * self.columns, kActivations);
@@ -44,10 +41,7 @@ struct SoftmaxBackward {
   Out dx = {};  // [rows, columns], may be dy
 
   std::string_view name() const { return "softmax_bwd"; }
-  void check_shape() const {
-    check_at_least(name(), "rows", rows, 1);
-    check_at_least(name(), "columns", columns, 1);
-  }
+  void check_shape() const { check_sizes(name(), {{"rows", rows}, {"columns", columns}}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("y", self.y, self.rows * self.columns, kActivations);

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/device.h"
-#include "kernels/base/case_checks.h"
 #include "kernels/base/kernel_case.h"
 #include "kernels/registry.h"
+#include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -21,19 +21,12 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 // Computes the softmax of one row.
 std::vector<float> softmax_of(const std::vector<float>& x) {
   std::vector<float> y(x.size());
-  ThreadPool pool(1);
-  SoftmaxForward args =
-      shaped(SoftmaxForward{.rows = 1, .columns = static_cast<std::int64_t>(x.size())}, core::DType::f32);
-  args.x.data = x.data();
-  args.y.data = y.data();
-  run(args, Context(pool));
+  run_on_cpu(SoftmaxForward{.rows = 1, .columns = static_cast<std::int64_t>(x.size())}, {x.data(), y.data()});
   return y;
 }
 
 TEST(Softmax, CasesHoldOnTheCpu) {
-  on_each_target([](const std::string& target) {
-    for (const KernelCase& kernel_case : softmax_test_cases()) EXPECT_EQ(cpu_errors(kernel_case), "") << target;
-  });
+  EXPECT_EQ(errors_on_each_target(softmax_test_cases()), "");
 }
 
 TEST(Softmax, TheBackwardIsTheDerivative) {

@@ -6,7 +6,7 @@ from typing import Mapping, Optional, Sequence, Union
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from reports.analysis.estimate import Estimate, exact
+from reports.analysis.estimate import Estimate
 from reports.analysis.groups import by
 from reports.analysis.panels import Panel, Point, Series, Variant, where_of
 
@@ -76,8 +76,12 @@ def fit_points(points: Sequence[Point]) -> Union[Fit, NoFit]:
         return NoFit("the times of send/recv do not grow with the size, so there is no bandwidth to be seen")
     if alpha * steps.min() < MIN_SHARE * times.min():
         return NoFit("the times of send/recv show no latency at the smallest sizes")
-    turn = _turn(alpha / beta, steps, wire, points)
-    return replace(_judged(alpha, beta, steps, wire, times, [point.bytes for point in points]), turn=turn)
+    predicted, logs = alpha * steps + beta * wire, np.log(times)
+    error = np.abs(predicted / times - 1)
+    worst = int(np.argmax(error))
+    r2 = 1 - np.sum((logs - np.log(predicted)) ** 2) / max(float(np.sum((logs - logs.mean()) ** 2)), 1e-300)
+    return Fit(alpha, beta, float(r2), float(np.median(error)), float(error[worst]), points[worst].bytes, len(sizes),
+               _turn(alpha / beta, steps, wire, points))
 
 
 def _turn(value: float, steps: np.ndarray, wire: np.ndarray, points: Sequence[Point]) -> Estimate:
@@ -98,18 +102,6 @@ def robust_fit(steps: np.ndarray, wire: np.ndarray, times: np.ndarray) -> tuple[
     found = least_squares(lambda x: matrix / scale @ x - 1, start, lambda _: matrix / scale, bounds=(0, np.inf),
                           loss="huber", f_scale=_HUBER, xtol=1e-12, ftol=1e-12, gtol=1e-12)
     return tuple((found.x / scale).tolist())
-
-
-def _judged(alpha: float, beta: float, steps: np.ndarray, wire: np.ndarray, times: np.ndarray,
-            sizes: list[int]) -> Fit:
-    predicted = alpha * steps + beta * wire
-    error = np.abs(predicted / times - 1)
-    logs = np.log(times)
-    left = np.sum((logs - np.log(predicted)) ** 2)
-    worst = int(np.argmax(error))
-    r2 = 1 - left / max(float(np.sum((logs - logs.mean()) ** 2)), 1e-300)
-    return Fit(alpha, beta, float(r2), float(np.median(error)), float(error[worst]), sizes[worst], len(set(sizes)),
-               exact(alpha / beta))
 
 
 # ---- Predictions of a series from its plans, and the size up to which latency decides. There are two, the better one first: the
@@ -156,16 +148,12 @@ def _reason(found: dict[str, Optional[Union[Fit, NoFit]]], panel: Panel) -> str:
 
 def predict(series: Series, fit: Optional[Fit]) -> Optional[Prediction]:
     """None if neither the program nor a fit predicts all sizes."""
-    recorded = [point.plan.predicted_us for point in series.points]
-    if all(recorded):
-        return _prediction(series, recorded, True, fit)
-    if fit is None:
+    times = [point.plan.predicted_us for point in series.points]
+    played_out = all(times)
+    if not played_out and fit is None:
         return None
-    closed = [fit.predict(point.plan.steps, point.plan.wire_bytes_max) for point in series.points]
-    return _prediction(series, closed, False, fit)
-
-
-def _prediction(series: Series, times: Sequence[float], played_out: bool, fit: Optional[Fit]) -> Prediction:
+    if not played_out:
+        times = [fit.predict(point.plan.steps, point.plan.wire_bytes_max) for point in series.points]
     pairs = list(zip(series.points, times))
     points = tuple(replace(point, stats=replace(point.stats, median=time), is_exact=True) for point, time in pairs)
     steps, last = series.points[0].plan.steps, series.points[-1]

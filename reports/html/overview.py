@@ -8,7 +8,7 @@ from reports.analysis.caveats import disturbed_text
 from reports.analysis.training.runs import chart_stem, line_name, line_text, parts_text, run_name, telling, titled
 from reports.html.run_view import FrameView, frame_view, run_views
 from reports.page import Drawing, Fact
-from reports.records import Records, Scaling, Training
+from reports.records import Records, Step, Training
 from reports.report import Report
 from reports.units import counted, joined
 
@@ -61,7 +61,7 @@ def _training_sentences(one: Optional[Training], is_another: bool) -> list[str]:
             f"{run_name(one)}: {parts_text(one.parts_ms)} of the step."]
 
 
-def _scaling_sentences(line: Optional[Scaling]) -> list[str]:
+def _scaling_sentences(line: Optional[Step]) -> list[str]:
     if line is None:
         return []
     parts = (f"{titled(line.model)} ({line.model.parameters:,} parameters), {line_name(line)}: "
@@ -69,9 +69,9 @@ def _scaling_sentences(line: Optional[Scaling]) -> list[str]:
     return [text for text in (parts, line_text(line), _slowdown_text(line)) if text]
 
 
-def _slowdown_text(line: Scaling) -> str:
+def _slowdown_text(line: Step) -> str:
     """Sentence such as: Contention, measured in pairs: a backward kernel beside ... takes 1.1 times as long."""
-    slower = sorted((one for one in line.slowdowns if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
+    slower = sorted((one for one in line.slowdowns or () if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
     told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.3g} times as long"
                    for one in slower])
     return f"Contention, measured in pairs: {told}." if told else ""

@@ -99,15 +99,6 @@ _PLANS = (
 # ---- The words on a figure: a title, a line that describes the run, a badge if it was not measured. The title names the quantities,
 # or has a finding that no sentence of the page has: a finding is said once
 
-_SHOWS = {  # description of a figure, the line below its title
-    "relative": ("Time over the fastest algorithm's time against message size", "grey strip: within 5 % of the fastest"),
-    "latency": ("Time of a call against message size", "median, band p5 to p95"),
-    "busbw": ("Bus bandwidth against message size", "at the median, band p5 to p95"),
-    "predicted": ("Measured over predicted time against message size", "grey strip: within 25 %"),
-    "percentiles": ("Percentiles of the time of a call against message size", "over the median"),
-}
-
-
 def _badge(row: Row) -> str:
     machine = row.run.simulated_machine
     return basis_badge([row.basis], f" on {machine}" if machine else link_text(row.run.link))
@@ -117,10 +108,6 @@ def subtitle(kind: str, result: PanelResult) -> str:
     transports = joined(sorted({series.variant.transport for series in result.series}))
     return dotted(collective_name(result.first.collective), counted(result.first.ranks, "rank"), result.dtype, transports,
                   result.gpus, "in place" if result.in_place else "out of place", _SHOWS[kind][1])
-
-
-def title_of(kind: str, result: PanelResult) -> str:
-    return unbroken(sentence(_TITLES[kind](result)).rstrip("."))
 
 
 def _latency(result: PanelResult) -> str:
@@ -158,8 +145,18 @@ def _percentiles(result: PanelResult) -> str:
     return f"p99 is up to {times_text(worst[0])} the median ({worst[1]} at {bytes_text(worst[2])})"
 
 
-_TITLES = {"relative": lambda result: "Time of each algorithm over the fastest one's, by message size", "latency": _latency, "busbw": _busbw,
-           "predicted": _predicted, "percentiles": _percentiles}
+_SHOWS = {  # description of a figure, the line below its title, the title
+    "relative": ("Time over the fastest algorithm's time against message size", "grey strip: within 5 % of the fastest",
+                 lambda result: "Time of each algorithm over the fastest one's, by message size"),
+    "latency": ("Time of a call against message size", "median, band p5 to p95", _latency),
+    "busbw": ("Bus bandwidth against message size", "at the median, band p5 to p95", _busbw),
+    "predicted": ("Measured over predicted time against message size", "grey strip: within 25 %", _predicted),
+    "percentiles": ("Percentiles of the time of a call against message size", "over the median", _percentiles),
+}
+
+
+def title_of(kind: str, result: PanelResult) -> str:
+    return unbroken(sentence(_SHOWS[kind][2](result)).rstrip("."))
 
 
 # ---- Selection of the series that get a colour if there are too many to distinguish; the others are drawn in grey

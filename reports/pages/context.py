@@ -1,11 +1,11 @@
 """The page of attention over sequences that ranks share."""
 from reports.analysis.training.layers import (
-    analyse_context, context_bytes_sentence, ContextResult, exposed_sentence, exposed_us, hidden, hidden_sentence, load_sentence, memory_sentence,
-    simulated_hidden, time_sentence)
+    analyse_context, context_bytes_sentence, ContextResult, exposed_sentence, exposed_us, hidden, hidden_sentence, load_of, load_sentence,
+    memory_sentence, simulated_exposed_us, simulated_hidden, time_sentence)
 from reports.page import (
     bad_lines, Column, counts, each, EMULATED, Fact, figures_of, group, number, numbers, Page, passes_fact, ranks_text, Section, sizes,
     STATUS, status_of, table, words, Cell)
-from reports.records import Context
+from reports.records import Step
 from reports.units import counted
 
 _FIGURES = (
@@ -19,7 +19,7 @@ _FORMS = (("kernels", "all kernels alone"), ("communication", "all exchanges alo
           ("serial", "kernels and exchanges one after the other: median"), ("async", "communication beside blocks: median"))
 
 
-def _simulated(one: Context) -> Cell:
+def _simulated(one: Step) -> Cell:
     return Cell("-", "-") if (share := simulated_hidden(one)) is None else number(100 * share, 3)
 
 
@@ -29,7 +29,7 @@ _COLUMNS = (
     numbers("exposed ms", lambda one: exposed_us(one) / 1e3, "async minus kernels: median over rounds"),
     numbers("hidden %", lambda one: 100 * hidden(one), "part of communication alone that kernels hide", 3),
     Column("simulated %", "hidden part that the simulator predicts, for emulated links", _simulated),
-    numbers("load", lambda one: one.load, "pairs of the busiest rank over the mean"),
+    numbers("load", load_of, "pairs of the busiest rank over the mean"),
     sizes("sent forward", lambda one: one.sent_bytes["forward"], "bytes of the rank that sends most"),
     sizes("sent backward", lambda one: one.sent_bytes["backward"], "bytes of the rank that sends most"),
     sizes("peak", lambda one: one.peak_bytes, "bytes besides the input and the output's gradient, on the rank that holds most"),
@@ -38,7 +38,7 @@ _COLUMNS = (
 
 
 def _section(result: ContextResult) -> Section:
-    simulated = all(one.simulated_exposed_us for one in result.lines)
+    simulated = all(simulated_exposed_us(one) is not None for one in result.lines)
     told = [time_sentence(result), memory_sentence(result), hidden_sentence(result), load_sentence(result), context_bytes_sentence(result),
             *([exposed_sentence(result)] if simulated else [])]
     drawn = figures_of(result, "lines", _FIGURES + (_EXPOSED,) * simulated, EMULATED if result.basis else "", untimed=("memory", "load"))
@@ -48,7 +48,7 @@ def _section(result: ContextResult) -> Section:
 PAGE = Page(
     7, "context", "Long sequences", "How do ranks share a sequence, at what cost in time and memory?",
     "How do ranks share the attention of a long sequence: time and memory by length, bytes, load, and what kernels hide.",
-    records=lambda records: records.only("contexts"), results=analyse_context, sections=each(_section), figure="lines",
-    facts=lambda records, results: [Fact("What was timed", f"attention of one layer on {ranks_text(records.contexts)} ranks that share its sequence, "
-                                                  "forward and backward"), passes_fact(records.contexts)],
-    bad=lambda records: bad_lines(records.contexts, lambda one: f"{one.way}, {counted(one.ranks, 'rank')}, {one.length:,} tokens, {one.dtype}"))
+    records=lambda records: records.parts("context"), results=analyse_context, sections=each(_section), figure="lines",
+    facts=lambda records, results: [Fact("What was timed", f"attention of one layer on {ranks_text(records.steps)} ranks that share its sequence, "
+                                                  "forward and backward"), passes_fact(records.steps)],
+    bad=lambda records: bad_lines(records.steps, lambda one: f"{one.way}, {counted(one.ranks, 'rank')}, {one.length:,} tokens, {one.dtype}"))

@@ -37,7 +37,7 @@ def _section(result: ExpertsResult) -> Section:
 PAGE = Page(
     8, "experts", "Mixtures of experts", "Where does their time go, and what does an uneven router cost?",
     "Where does the time of a mixture of experts go, what does an uneven router cost, and what is dropped?",
-    records=lambda records: records.only("experts"), results=analyse_experts, sections=each(_section), figure="parts",
-    facts=lambda records, results: [Fact("What was timed", f"mixtures of experts on {ranks_text(records.experts)} expert-parallel ranks, forward and backward"),
-                           passes_fact(records.experts)],
-    bad=lambda records: bad_lines(records.experts, lambda one: f"{case_name(one)}, {one.dtype}"))
+    records=lambda records: records.parts("experts"), results=analyse_experts, sections=each(_section), figure="parts",
+    facts=lambda records, results: [Fact("What was timed", f"mixtures of experts on {ranks_text(records.steps)} expert-parallel ranks, forward and backward"),
+                           passes_fact(records.steps)],
+    bad=lambda records: bad_lines(records.steps, lambda one: f"{case_name(one)}, {one.dtype}"))

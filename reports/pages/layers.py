@@ -39,7 +39,7 @@ def _section(result: LayersResult) -> Section:
 PAGE = Page(
     6, "layers", "Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?",
     "What do tensor-parallel layers cost, and how much of their communication can run beside products?",
-    records=lambda records: records.only("layers"), results=analyse_layers, sections=each(_section), figure="parts",
-    facts=lambda records, results: [Fact("What was timed", f"tensor-parallel layers on {ranks_text(records.layers)} ranks, forward and backward"),
-                           passes_fact(records.layers)],
-    bad=lambda records: bad_lines(records.layers, lambda one: f"{one.layer}, {counted(one.ranks, 'rank')}, {counted(one.tiles, 'tile')}, {one.dtype}"))
+    records=lambda records: records.parts("layer"), results=analyse_layers, sections=each(_section), figure="parts",
+    facts=lambda records, results: [Fact("What was timed", f"tensor-parallel layers on {ranks_text(records.steps)} ranks, forward and backward"),
+                           passes_fact(records.steps)],
+    bad=lambda records: bad_lines(records.steps, lambda one: f"{one.layer}, {counted(one.ranks, 'rank')}, {counted(one.tiles, 'tile')}, {one.dtype}"))

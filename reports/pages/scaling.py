@@ -2,21 +2,21 @@
 from typing import Any, Optional, Sequence
 
 from reports.analysis.steps.overlap import Chart
-from reports.analysis.training.curves import efficiency_text, losses_text
+from reports.analysis.training.curves import efficiency_text, losses_text, undecided_text
 from reports.analysis.training.runs import (
     analyse_scaling, charted, chart_stem, computing_ms, KINDS, line_name, off, ScalingResult, titled, why_text)
 from reports.page import counts, Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
 from reports.pages.training import step_badge
-from reports.records import Records, Scaling
+from reports.records import Records, Step
 from reports.units import counted, joined, share_text, unbroken
 
 
-def _interval(one: Scaling) -> str:
-    stats = one.step("measured") and one.step("measured").stats
-    return f"{stats.ci_low:.4g} to {stats.ci_high:.4g}" if stats and stats.ci_low is not None else "–"
+def _interval(one: Step) -> str:
+    stats = one.stats
+    return f"{stats.ci_low / 1e3:.4g} to {stats.ci_high / 1e3:.4g}" if stats and stats.ci_low is not None else "–"
 
 
-def _off_percent(one: Scaling, kind: str) -> Optional[float]:
+def _off_percent(one: Step, kind: str) -> Optional[float]:
     share = off(one, kind)
     return None if share is None else 100 * share
 
@@ -35,7 +35,7 @@ _COLUMNS = (
             "part of the measured step, mean over ranks"),
     numbers("tokens/s", lambda one: one.tokens_per_s, "tokens per second of all ranks", 5),
     words("efficiency %", efficiency_text, "tokens/s over the ideal: one rank's times the ranks that have cores; 95 % interval"),
-    words("what takes the rest", lambda one: one.undecided or losses_text(one) or "–", "shares of the step that their intervals decide"),
+    words("what takes the rest", lambda one: undecided_text(one) or losses_text(one) or "–", "shares of the step that their intervals decide"),
     words("what contention leaves", lambda one: why_text(one, "contended") or "–", "measured minus contended, by part"),
 )
 # Columns of (layout, one of its slowdowns).
@@ -49,7 +49,7 @@ _SLOWDOWNS = (
 def _tables(result: ScalingResult) -> list[Table]:
     return [table("Every layout of the records", _COLUMNS, (*result.run, *result.beyond)),
             table("Measured slowdowns: how many times as long as alone", _SLOWDOWNS,
-                  [(one, slow) for one in result.run for slow in one.slowdowns])]
+                  [(one, slow) for one in result.run for slow in one.slowdowns or ()])]
 
 
 def _largest_gap(result: ScalingResult) -> str:
@@ -62,8 +62,8 @@ def _largest_gap(result: ScalingResult) -> str:
 
 
 def _stars(result: ScalingResult) -> str:
-    lines = [one for one in (*result.run, *result.beyond) if one.verdict]
-    undecided = sum(one.verdict == "undecided" for one in lines)
+    lines = [one for one in (*result.run, *result.beyond) if one.efficiency]
+    undecided = sum(bool(undecided_text(one)) for one in lines)
     return (result.name + (f"  ·  {undecided} of {len(lines)} efficiencies are undecided" if undecided else "")
             + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.run) else ""))
 
@@ -71,10 +71,10 @@ def _stars(result: ScalingResult) -> str:
 _NAMES = {"isolated": "simulated from pieces alone", "contended": "simulated with measured contention", "measured": "measured"}
 
 
-def _charts(one: Scaling) -> list[Chart]:
+def _charts(one: Step) -> list[Chart]:
     """Measured timelines are below the predicted ones, on one time axis."""
     steps = [one.step(kind) for kind in KINDS]
-    return [Chart(_NAMES[step.kind], step.timeline, step.step_ms, _bubble(step.parts_ms), None) for step in steps if step and step.timeline]
+    return [Chart(_NAMES[step.mode], step.timeline, step.step_ms, _bubble(step.parts_ms), None) for step in steps if step and step.timeline]
 
 
 def _bubble(parts_ms: dict[str, float]) -> str:
@@ -89,7 +89,7 @@ def _drawings(result: ScalingResult) -> list[Drawing]:
     gap = any(one.step("measured") for one in result.pieces)
     wanted = (
         ("curve", "curve", "curve_figure", "Tokens per second by number of ranks, measured and simulated", bool(result.curves)),
-        ("losses", "losses", "losses_figure", "Efficiency of each layout, and what takes the rest", any(one.losses for one in result.run)),
+        ("losses", "losses", "losses_figure", "Efficiency of each layout, and what takes the rest", any(one.efficiency for one in result.run)),
         ("three", "parts", "three_times_figure", "Time of each layout from its pieces alone, with contention, and measured", bool(result.pieces)),
         ("gap", "parts", "gap_figure", unbroken(_largest_gap(result)) if gap else "", gap))
     drawn = [drawing(kind, f"{result.anchor}-{name}", f"training_figures.{draw}", result, title, _stars(result), step_badge(result.first))
@@ -100,7 +100,7 @@ def _drawings(result: ScalingResult) -> list[Drawing]:
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
-    lines = records.scalings
+    lines = records.steps
     cores = joined(sorted({str(one.run.machine.cores) for one in lines}))
     return [Fact("What was timed", joined(sorted({titled(one.model) for one in lines}))),
             Fact("Layouts", f"{counted(len(lines), 'layout')} on {cores} cores, {sum(one.oversubscribed for one in lines)} with more ranks than cores")]
@@ -113,5 +113,5 @@ def _section(result: ScalingResult) -> Section:
 PAGE = Page(
     13, "scaling", "Scaling", "How many tokens per second do more ranks give, and what eats the rest?",
     "How well do layouts scale, what eats the rest, and do the pieces of a step explain the step?",
-    records=lambda records: records.only("scalings"), results=analyse_scaling, sections=each(_section), figure="curve", facts=_facts,
+    records=lambda records: records.parts("scaling"), results=analyse_scaling, sections=each(_section), figure="curve", facts=_facts,
     bad_heading="Failed layouts")

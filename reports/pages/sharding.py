@@ -16,10 +16,10 @@ _COLUMNS = (
     sizes("gradients sent", lambda one: one.sent_bytes["gradients"], "bytes per rank and step: reductions in its set of shards"),
     sizes("over replicas", lambda one: one.sent_bytes.get("over_replicas", 0),
           "bytes sent per rank and step: sums of shards over replicas of the set"),
-    numbers("step ms", lambda one: one.stats and one.stats.median, "median"), STATUS,
+    numbers("step ms", lambda one: one.stats and one.stats.median / 1e3, "median"), STATUS,
 )
-_OFFLOAD = (sizes("offloaded", lambda one: one.offloaded_bytes or 0, "bytes per rank and step, to the device and from it"),
-            numbers("update ms", lambda one: one.update_ms, "the optimizer's part of the step, on the slowest rank: median"))
+_OFFLOAD = (sizes("offloaded", lambda one: sum(one.offloaded_bytes.values()), "bytes per rank and step, to the device and from it"),
+            numbers("update ms", lambda one: one.step("measured").parts_ms["update"], "the optimizer's part of the median step, on the slowest rank"))
 _PLUS = {name: sizes(title, lambda one, name=name: one.sent_bytes.get(name, 0), meaning) for name, title, meaning in (
     ("secondary", "from a secondary copy", "weights sent per rank and step to those that share the copy (hpZ), in bytes"),
     ("near", "among neighbours", "gradients sent per rank and step in the first of two hops (qgZ), in bytes"))}
@@ -28,7 +28,7 @@ _PLUS = {name: sizes(title, lambda one, name=name: one.sent_bytes.get(name, 0), 
 def sharding_table(result: ShardingResult) -> Table:
     """Columns of the table: those of offloading only if a row offloads, those of ZeRO++ only if a row uses it."""
     plus = [column for name, column in _PLUS.items() if any(one.sent_bytes.get(name) for one in result.lines)]
-    offload = _OFFLOAD if any(one.offloaded_bytes for one in result.lines) else ()
+    offload = _OFFLOAD if any(sum(one.offloaded_bytes.values()) for one in result.lines) else ()
     return table("Every row of the records", (*_COLUMNS, *plus, *offload, *energy_columns(result.lines)), result.lines, status_of)
 
 
@@ -40,6 +40,6 @@ def _section(result: ShardingResult) -> Section:
 PAGE = Page(
     5, "sharding", "ZeRO", "What does each stage save of a rank's memory?",
     "What does sharing out parameters, gradients and optimizer state save, and what does it send?",
-    records=lambda records: records.only("shardings"), results=analyse_sharding, sections=each(_section), figure="bars",
-    facts=lambda records, results: [Fact("What was timed", joined(sorted({titled(one.model) for one in records.shardings}))), rows_fact(records.shardings)],
-    bad=lambda records: bad_lines(records.shardings, lambda one: f"{stage_text(one)}, {one.dtype}, {counted(one.ranks, 'rank')}"))
+    records=lambda records: records.parts("sharding"), results=analyse_sharding, sections=each(_section), figure="bars",
+    facts=lambda records, results: [Fact("What was timed", joined(sorted({titled(one.model) for one in records.steps}))), rows_fact(records.steps)],
+    bad=lambda records: bad_lines(records.steps, lambda one: f"{stage_text(one)}, {one.dtype}, {counted(one.ranks, 'rank')}"))

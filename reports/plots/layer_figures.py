@@ -1,6 +1,7 @@
 """One layer that ranks share (tensor-parallel layers, shared sequences, mixtures of experts), and buckets of gradients: parts of the
 time, communication that is hidden or exposed, bytes, memory and load."""
 from dataclasses import replace
+from statistics import mean
 from typing import Callable, Optional, Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ from reports.plots.frame import (
     value_axis)
 from reports.plots.stacked_bars import BarRow, CHARACTER, Scale, stacked_figure
 from reports.plots.style import GRID, INK, MUTED, numbered, PAPER, Style, styles_for
-from reports.records import Context, Layer, ScheduleLine
+from reports.records import ScheduleLine, Step
 from reports.units import bytes_text, counted, share_text, short, time_text
 
 # ---- Tensor-parallel layers: parts of their time, time that communication adds in either form, and bytes that ranks send
@@ -40,7 +41,7 @@ def split_figure(result: LayersResult, heading: Heading) -> Figure:
     return stacked_figure(rows, Scale("forward and backward, slowest rank (ms)", 1e-3, _PARTS), heading)
 
 
-def _split_row(name: str, line: Layer, way: str, gap: bool) -> BarRow:
+def _split_row(name: str, line: Step, way: str, gap: bool) -> BarRow:
     return BarRow(name, line.parts_us(way), time_text(line.median_us(way)), gap)
 
 
@@ -203,7 +204,7 @@ def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
     return figure
 
 
-def _by_length(result: ContextResult, heading: Heading, value: Callable[[Context], float], label: str,
+def _by_length(result: ContextResult, heading: Heading, value: Callable[[Step], float], label: str,
                text: Callable[[float], str] = str, scale: Optional[Callable[[Axes], None]] = None) -> Figure:
     """A line for each method; the values are on a log axis, unless `scale` makes another."""
     curves = [Curve(way, [one.length for one in lines], [value(one) for one in lines]) for way, lines in result.by_way.items()]
@@ -231,8 +232,8 @@ def context_load_figure(result: ContextResult, heading: Heading) -> Figure:
     for group, one in enumerate(rows):
         for rank in range(ranks):
             at = group - 0.4 + width * (rank + 0.5)
-            axes.bar(at, one.pairs[rank] / one.mean_pairs, width * 0.9, color=numbered(0).colour, zorder=2)
-            axes.plot([at], [one.kernels_us[rank] / one.mean_kernels_us], marker="_", markersize=max(4, 90 * width),
+            axes.bar(at, one.pairs_of_rank[rank] / mean(one.pairs_of_rank), width * 0.9, color=numbered(0).colour, zorder=2)
+            axes.plot([at], [one.kernels_us[rank] / mean(one.kernels_us)], marker="_", markersize=max(4, 90 * width),
                       markeredgewidth=1.8, color=numbered(1).colour, zorder=3)
     axes.axhline(1, color=INK, linewidth=0.9, zorder=2.5)
     axes.set_xticks(range(len(rows)), [one.way for one in rows])

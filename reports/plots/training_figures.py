@@ -16,7 +16,7 @@ from reports.plots import style
 from reports.plots.frame import axes_within, few_ticks, Heading, legend_below, marked, new_figure
 from reports.plots.stacked_bars import BarRow, Scale, stacked_figure, step_bars
 from reports.plots.style import ALARM, COMPUTE, GRID, INK, MUTED, numbered
-from reports.records import Scaling, Training
+from reports.records import Step, Training
 from reports.units import bytes_text, short, time_text, unbroken
 
 
@@ -163,9 +163,9 @@ def _draw(axes: Axes, curve: Curve, drawn: style.Style) -> None:
               marker=drawn.marker, markersize=6, markerfacecolor="none", linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
 
 
-def _range(one: Scaling) -> tuple[float, float]:
+def _range(one: Step) -> tuple[float, float]:
     """Distances of the slowest and the fastest round from the median, in tokens per second."""
-    rates = [1e3 * one.tokens_per_step / ms for ms in one.rounds_ms or ()] or [one.tokens_per_s]
+    rates = [1e3 * one.tokens_per_step / ms for ms in one.rounds_ms] or [one.tokens_per_s]
     return max(one.tokens_per_s - min(rates), 0), max(max(rates) - one.tokens_per_s, 0)
 
 
@@ -191,10 +191,11 @@ def losses_figure(result: ScalingResult, heading: Heading) -> Figure:
     rows = []
     for curve in result.curves[:CURVES]:
         for line in (*curve.measured, *curve.simulated[-1:]):
-            if line.losses:
-                parts = {} if line.verdict == "undecided" else {
-                    "reached": line.efficiency, **{loss.to: loss.share for loss in line.losses}}
-                told = "undecided" if line.undecided else f"{efficiency_text(line)} % of {line.ideal_speedup:,.0f} ranks' ideal"
+            if line.efficiency:
+                parts = {} if line.efficiency.undecided else {
+                    "reached": line.efficiency.value, **{loss.to: loss.share for loss in line.efficiency.losses}}
+                told = (efficiency_text(line) if line.efficiency.undecided else
+                        f"{efficiency_text(line)} % of {line.efficiency.ideal_speedup:,.0f} ranks' ideal")
                 rows.append(BarRow(line_name(line), parts, unbroken(told), gap=line is (*curve.measured, *curve.simulated)[0]))
     names = {"reached": "reached", **LOSSES}
     colours = tuple((part, names[part], colour) for part, colour in _LOSS_COLOURS.items()
@@ -213,7 +214,7 @@ def three_times_figure(result: ScalingResult, heading: Heading) -> Figure:
     return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
-def _told(line: Scaling, kind: str) -> str:
+def _told(line: Step, kind: str) -> str:
     took = time_text(1e3 * line.step(kind).step_ms)
     more = off(line, kind)
     return took if kind == "measured" or more is None else f"{took}, measured {signed(100 * more)} %"

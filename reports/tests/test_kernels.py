@@ -226,14 +226,14 @@ def test_every_kernel_of_the_world_has_a_family():
 
 
 def test_implementations_side_by_side_are_different_cases(report):
-    kernels = [SMALL.kernel(ONE[0], implementation=name) for name in ("onednn", "amx")]
+    kernels = [SMALL.kernel(ONE[0], implementation=name) for name in ("onednn", "packed")]
     roofline = roofline_of(report([SMALL.run(), *kernels]))
     assert {case.label for cases in roofline.timed.values() for case in cases} == {
-        f"{ONE[0].kernel} f32 (onednn)", f"{ONE[0].kernel} f32 (amx)"}
+        f"{ONE[0].kernel} f32 (onednn)", f"{ONE[0].kernel} f32 (packed)"}
 
 
 def test_an_implementation_that_was_chosen_is_no_other_case(report):
-    chosen = ((1, "onednn"), (2, "amx"))
+    chosen = ((1, "onednn"), (2, "packed"))
     kernels = [SMALL.kernel(ONE[0], threads=threads, implementation=name) for threads, name in chosen]
     roofline = roofline_of(report([SMALL.run(), *kernels]))
     assert [{case.label for case in cases} for cases in roofline.timed.values()] == [{f"{ONE[0].kernel} f32"}] * 2

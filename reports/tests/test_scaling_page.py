@@ -16,30 +16,32 @@ HEADING = Heading("title", "subtitle", "")
 def measured(world, dp, mode="weak", verdict="loss", efficiency=0.7, half=0.05, step_ms=50.0, **fields):
     """A layout of a curve: ten rounds, and losses of which communication alone is decided."""
     line = world.scaling(dp, mode, measured=step_ms)
-    step = {**line["steps"][2], "timeline": None}
+    measured_step = line["times"][2]
+    del measured_step["timeline"]
     losses = [("compute", 0.05, 0.06), ("communication", 0.95 - efficiency, 0.02), ("bubble", 0.0, 0.01), ("other", 0.0, 0.01)]
-    own = {} if dp == 1 else {
-        "efficiency": efficiency, "efficiency_interval": {"low": efficiency - half, "high": efficiency + half}, "verdict": verdict,
-        "losses": [{"to": to, "share": share, "interval": {"low": share - width, "high": share + width}} for to, share, width in losses]}
-    return {**line, "steps": [step], "slowdowns": [], "ideal_speedup": float(dp), "rounds_ms": [step_ms * f for f in (0.9, 1, 1.2)],
-            **own, **fields}
+    own = {"value": efficiency, "interval": {"low": efficiency - half, "high": efficiency + half}, "verdict": verdict,
+           "ideal_speedup": float(dp), "losses": [loss_of(*loss) for loss in losses], **fields.pop("of_efficiency", {})}
+    return {**line, "times": [measured_step], "slowdowns": [], "series": {"rounds_ms": [step_ms * f for f in (0.9, 1, 1.2)]},
+            **({"efficiency": own} if dp > 1 else {}), **fields}
+
+
+def loss_of(to, share, width):
+    return {"to": to, "share": share, "interval": {"low": share - width, "high": share + width}}
 
 
 def simulated(world, dp, mode="weak", efficiency=0.8, **fields):
-    line = world.scaling(dp, mode)
-    return {**line, "steps": line["steps"][:1], "slowdowns": [], "efficiency": efficiency, "oversubscribed": False,
-            "ideal_speedup": float(dp), "tokens_per_s": efficiency * dp * 20480.0,
-            "losses": [{"to": "communication", "share": 1 - efficiency, "interval": {"low": 1 - efficiency, "high": 1 - efficiency}}],
-            **fields}
+    line = world.scaling(dp, mode, **fields)
+    own = {"value": efficiency, "ideal_speedup": float(dp), "verdict": "loss", "losses": [loss_of("communication", 1 - efficiency, 0)]}
+    return {**line, "times": line["times"][:1], "slowdowns": [], "efficiency": own, "oversubscribed": False,
+            "figures": {"tokens_per_s": efficiency * dp * 20480.0}}
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     run = TrainingWorld("scaling-1", run_fields={"program": "scaling"})
     beyond = TrainingWorld("scaling-2", "simulated")
-    shared = {"oversubscribed": True, "ideal_speedup": 2.0,
-              "losses": [{"to": "cores", "share": 0.3, "interval": {"low": 0.25, "high": 0.35}}]}
-    unclear = {"verdict": "undecided", "undecided": "spread 30 % in 10 rounds; more --rounds or an idle machine would decide"}
+    shared = {"oversubscribed": True, "of_efficiency": {"ideal_speedup": 2.0, "losses": [loss_of("cores", 0.3, 0.05)]}}
+    unclear = {"verdict": "undecided", "of_efficiency": {"undecided": "spread 30 % in 10 rounds; more --rounds or an idle machine would decide"}}
     lines = [run.run(), measured(run, 1), measured(run, 2), measured(run, 4, **shared),
              measured(run, 2, "strong", efficiency=1.49, half=0.3, **unclear),
              beyond.run(), simulated(beyond, 2), simulated(beyond, 1024, efficiency=0.6)]
@@ -96,7 +98,7 @@ def test_bars_of_losses_add_up_to_the_step(result):
 
 def test_a_run_alone_and_a_simulation_alone_are_told(tmp_path):
     run, beyond = TrainingWorld("scaling-1", run_fields={"program": "scaling"}), TrainingWorld("scaling-2", "simulated")
-    for world, lines in ((run, [measured(run, 1), measured(run, 2)]), (beyond, [simulated(beyond, 8, machine="dgx-h100")])):
+    for world, lines in ((run, [measured(run, 1), measured(run, 2)]), (beyond, [simulated(beyond, 8, choices={"mode": "weak", "machine": "dgx-h100"})])):
         file = write(tmp_path / f"{world.basis}.jsonl", [world.run(), *lines])
         assert main([file, "-o", str(tmp_path / world.basis)]) == 0
     text = Structure((tmp_path / "simulated" / "index.html").read_text(encoding="utf-8")).text

@@ -127,20 +127,48 @@ def known_crossover(world: World, first: str, second: str) -> Optional[float]:
     return None if wire_a == wire_b else world.alpha * (steps_b - steps_a) / (world.beta * (wire_a - wire_b))
 
 
+# Records of steps, and of parts of them
+
+GROUPS = ("choices", "sizes", "counts", "figures", "series")
+
+
+def step_line(part: str, run_name: str, program: str, basis: str, ranks: int, fields: dict[str, Any], **given: Any) -> dict[str, Any]:
+    """A record; `fields` are of it, or of a group that has their name. Maps in groups are written as "name.key"."""
+    record = {"record": "step", "run": run_name, "program": program, "basis": basis, "part": part, "ranks": ranks, "threads": 1,
+              "dtype": "f32", "status": "ok", "error": None, **{group: _flat(given.pop(group, {})) for group in GROUPS}, **given}
+    for name, value in fields.items():
+        group = next((record[group] for group in GROUPS if name in record[group]), record)
+        group[name] = value
+    return record
+
+
+def _flat(group: dict[str, Any]) -> dict[str, Any]:
+    return {name if key is None else f"{name}.{key}": one for name, value in group.items()
+            for key, one in (value.items() if isinstance(value, dict) else ((None, value),))}
+
+
 # Records of tensor-parallel layers in a made-up world: kernels of 4 ms, communication that is half hidden in 2 tiles.
 
 LAYER_SIZES = {"batch": 4.0, "length": 128.0, "hidden": 256.0, "heads": 8.0, "vocabulary": 8191.0}
 UNIT = 4 * 128 * 256 * 4  # E in f32, bytes
 
 
-def _time(direction: str, way: str, samples: list[float], kernels: list[float], communication: float) -> dict[str, Any]:
-    has_both = way in ("serial", "async")
+def _time(direction: str, mode: str, samples: list[float], kernels: list[float], communication: float) -> dict[str, Any]:
+    has_both = mode in ("serial", "async")
     exposed = [a - b for a, b in zip(samples, kernels)] if has_both else []
     whole = sorted(samples)[(len(samples) - 1) // 2]
-    products = 0.0 if way == "communication" else (whole - communication) * 0.75
-    return {"direction": direction, "way": way, "samples_us": samples, "stats": stats_of(samples),
+    products = 0.0 if mode == "communication" else (whole - communication) * 0.75
+    return {"direction": direction, "mode": mode, "samples_us": samples, "stats": stats_of(samples),
             "parts_us": {"products": products, "other_kernels": products / 3, "communication": communication},
             "exposed_us": exposed, "exposed_stats": stats_of(exposed) if exposed else None}
+
+
+def _times(kernels: list[float], serial: float, beside: float) -> list[dict[str, Any]]:
+    """Both directions in all modes; communication takes 1 ms alone, and adds `serial` or `beside` to the kernels."""
+    added = {"kernels": 0.0, "communication": None, "serial": serial, "async": beside}
+    return [_time(direction, mode, [900.0, 1000.0, 1100.0] if more is None else [us + more for us in kernels], kernels,
+                  1000.0 if more is None else more)
+            for direction in ("forward", "backward") for mode, more in added.items()]
 
 
 @dataclass
@@ -156,20 +184,11 @@ class LayerWorld:
     def layer(self, name: str = "mlp", sequence_parallel: bool = False, tiles: int = 1, serial: float = 1000.0,
               beside: float = 1000.0, units: float = 4.0, **fields: Any) -> dict[str, Any]:
         """Kernels take 2000 us each way; communication adds `serial` or `beside` to them."""
-        kernels = [1990.0, 2000.0, 2010.0]
-        times = []
-        for direction in ("forward", "backward"):
-            for way, more in (("kernels", 0.0), ("communication", None), ("serial", serial), ("async", beside)):
-                samples = [900.0, 1000.0, 1100.0] if more is None else [us + more for us in kernels]
-                times.append(_time(direction, way, samples, kernels, 1000.0 if more is None else more))
-        record = {
-            "record": "layer", "run": self.run_name, "program": "tp_linear_bench", "basis": self.basis, "layer": name,
-            "ranks": 2, "grid": None, "threads": 1, "sequence_parallel": sequence_parallel, "tiles": tiles, "dtype": "f32",
-            "sizes": LAYER_SIZES, "algorithm": "ring", "times": times, "sent_bytes": units * UNIT / 2,
-            "formula_bytes": units * UNIT / 2, "forward_sent_bytes": units * UNIT / 4, "memory_bytes": 8.0 * UNIT, "checked_passes": 8, "wrong": 0, "unlike": 0, "status": "ok",
-            "error": None,
-        }
-        return {**record, **fields}
+        return step_line(
+            "layer", self.run_name, "tp_linear_bench", self.basis, 2, fields, times=_times([1990.0, 2000.0, 2010.0], serial, beside),
+            choices={"layer": name, "grid": "none", "sequence_parallel": sequence_parallel, "tiles": tiles, "algorithm": "ring"},
+            sizes=dict(LAYER_SIZES), counts={"sent_bytes": units * UNIT / 2, "formula_bytes": units * UNIT / 2, "wrong": 0},
+            figures={"forward_sent_bytes": units * UNIT / 4, "memory_bytes": 8.0 * UNIT, "unlike": 0}, checked_passes=8)
 
 
 # Records of attention over sequences that ranks share, in a made-up world: times grow with the square of the length.
@@ -188,23 +207,17 @@ class ContextWorld:
                 **fields: Any) -> dict[str, Any]:
         """Kernels take 2 ms each way at 1,024 tokens; communication takes 1 ms alone and adds `exposed` us."""
         scale = (length / 1024) ** 2
-        kernels = [1990.0 * scale, 2000.0 * scale, 2010.0 * scale]
-        times = []
-        for direction in ("forward", "backward"):
-            for form, more in (("kernels", 0.0), ("communication", None), ("serial", 1000.0), ("async", exposed)):
-                samples = [900.0, 1000.0, 1100.0] if more is None else [us + more for us in kernels]
-                times.append(_time(direction, form, samples, kernels, 1000.0 if more is None else more))
         others = (4 - load) / 3
-        record = {
-            "record": "context", "run": self.run_name, "program": "seqpar_bench", "basis": self.basis, "way": way,
-            "ranks": 4, "threads": 1, "causal": True, "dtype": "f32",
-            "sizes": {"batch": 1.0, "length": float(length), "heads": 8.0, "head_columns": 64.0}, "times": times,
-            "pairs": [0.125 * others] * 3 + [0.125 * load], "kernels_us": [4000.0 * others] * 3 + [4000.0 * load],
-            "sent_bytes": {"forward": 1000.0 * length, "backward": 2000.0 * length},
-            "listed_bytes": {"forward": 1000.0 * length, "backward": 2000.0 * length}, "peak_bytes": 4096 * length,
-            "checked_passes": 8, "difference": 1e-6, "allowed_difference": 1e-5, "status": "ok", "error": None,
-        }
-        return {**record, **fields}
+        sent = {"forward": 1000.0 * length, "backward": 2000.0 * length}
+        simulated = {"simulated_exposed_us": fields.pop("simulated_exposed_us")} if "simulated_exposed_us" in fields else {}
+        return step_line(
+            "context", self.run_name, "seqpar_bench", self.basis, 4, fields,
+            times=_times([1990.0 * scale, 2000.0 * scale, 2010.0 * scale], 1000.0, exposed), choices={"way": way, "causal": True},
+            sizes={"batch": 1.0, "length": float(length), "heads": 8.0, "head_columns": 64.0},
+            counts={"sent_bytes": sent, "pairs": 0.125 * load},
+            figures={"formula_bytes": sent, "peak_bytes": 4096 * length, "difference": 1e-6, "allowed_difference": 1e-5, **simulated},
+            series={"pairs_of_rank": [0.125 * others] * 3 + [0.125 * load], "kernels_us": [4000.0 * others] * 3 + [4000.0 * load]},
+            checked_passes=8)
 
 
 # Records of training runs and of scaling in a made-up world: two ranks, pieces of round milliseconds.
@@ -254,23 +267,21 @@ class TrainingWorld:
     def scaling(self, dp: int, mode: str = "weak", alone: float = 50.0, contended: float = 54.0,
                 measured: float = 60.0, **fields: Any) -> dict[str, Any]:
         """Contention explains the additional time of the backward; the unexplained rest of the measured time is in the reduction."""
-        def step(kind: str, forward: float, backward: float, reduce: float) -> dict[str, Any]:
-            whole = forward + backward + reduce
-            return {"kind": kind, "step_ms": whole, "samples_ms": [whole], "stats": stats_of([whole]),
-                    "parts_ms": {"forward": forward, "backward": backward, "exposed_reduce": reduce},
-                    "timeline": timeline(dp, forward, backward, reduce)}
-        steps = [step("isolated", 15.0, alone - 20, 5.0), step("contended", 15.0, contended - 20, 5.0),
+        def step(mode: str, forward: float, backward: float, reduce: float) -> dict[str, Any]:
+            parts = {"forward": 1e3 * forward, "backward": 1e3 * backward, "exposed_reduce": 1e3 * reduce}
+            whole = sum(parts.values())
+            return {"direction": "step", "mode": mode, "samples_us": [whole], "stats": stats_of([whole]), "parts_us": parts,
+                    "exposed_stats": None, "timeline": timeline(dp, forward, backward, reduce)}
+        times = [step("isolated", 15.0, alone - 20, 5.0), step("contended", 15.0, contended - 20, 5.0),
                  step("measured", 15.0, contended - 20, 5.0 + measured - contended)]
         sequences = 8 * (dp if mode == "weak" else 1)
-        record = {
-            "record": "scaling", "run": self.run_name, "program": "scaling", "basis": self.basis, "mode": mode,
-            "model": MODEL, "layout": layout(dp=dp), "dtype": "f32", "ranks": dp, "threads": 1,
-            "oversubscribed": dp > 16, "sequences_per_step": sequences, "tokens_per_step": 128 * sequences,
-            "steps": steps, "tokens_per_s": 128e3 * sequences / measured, "efficiency": 50.0 / measured,
-            "slowdowns": [{"of": "B", "beside": "kernels of other ranks", "ranks": dp, "factor": 1.13, "samples": 40}]
-            if dp > 1 else [],
-        }
-        return {**record, **fields}
+        slowdowns = [{"of": "B", "beside": "kernels of other ranks", "ranks": dp, "factor": 1.13, "samples": 40}] if dp > 1 else []
+        efficiency = {"value": 50.0 / measured, "ideal_speedup": float(dp), "verdict": "loss", "losses": []}
+        return step_line(
+            "scaling", self.run_name, "scaling", self.basis, dp, fields, model=MODEL, layout=layout(dp=dp), oversubscribed=dp > 16,
+            choices={"mode": mode}, sizes={"sequences_per_step": sequences, "tokens_per_step": 128 * sequences}, times=times,
+            figures={"tokens_per_s": 128e3 * sequences / measured}, series={"rounds_ms": []}, slowdowns=slowdowns,
+            **({"efficiency": efficiency} if self.basis == "simulated" else {}))
 
 
 # Records of the gate in a made-up world: pairs with the requested centre and interval.
@@ -325,17 +336,22 @@ class GateWorld:
         return {**record, **fields}
 
 
-def sharding(stage: int) -> dict[str, Any]:
+def sharding(stage: int, **fields: Any) -> dict[str, Any]:
     """A row of zero_bench with this stage of ZeRO on 2 ranks."""
     held = {"weights": 4e6 / (2 if stage == 3 else 1), "gradients": 4e6 / (2 if stage > 1 else 1),
             "optimizer": 8e6 / (2 if stage > 0 else 1)}
-    held["total"] = sum(held.values())
-    sent = {"weights": 4e6, "gradients": 4e6}
-    return {"record": "sharding", "run": "zero", "program": "zero_bench", "basis": "measured", "model": MODEL, "ranks": 2,
-            "threads": 1, "zero_stage": stage, "shard_ranks": 2, "prefetch": True, "dtype": "f32", "gradient_dtype": "f32",
-            "microbatches": 1, "padded_elems": 1e6, "held_bytes": held, "peak_bytes": held, "formula_bytes": held,
-            "sent_bytes": sent, "formula_sent_bytes": sent, "status": "ok", "error": None, "samples_ms": [5.0, 6.0, 7.0],
-            "stats": stats_of([5.0, 6.0, 7.0])}
+    sent = {"weights": 4e6, "gradients": 4e6, "over_replicas": 0.0}
+    samples = [5000.0, 6000.0, 7000.0]
+    step = {"direction": "step", "mode": "measured", "samples_us": samples, "stats": stats_of(samples), "parts_us": {"update": 900.0},
+            "exposed_stats": None}
+    return step_line(
+        "sharding", "zero", "zero_bench", "measured", 2, fields, model=MODEL, layout=layout(dp=2), times=[step],
+        choices={"zero_stage": stage, "shard_ranks": 2, "secondary_ranks": 0, "near_ranks": 0, "prefetch": True, "microbatches": 1,
+                 "gradient_dtype": "f32", "optimizer": "adamw", "compression": "none", "weight_compression": "none", "offload": "none",
+                 "update": "step_end"},
+        counts={"padded_elems": 1e6, "held_bytes": held, "formula_bytes": held, "sent_bytes": sent, "formula_sent_bytes": sent},
+        figures={"peak_bytes": {**held, "total": sum(held.values())},
+                 "offloaded_bytes": dict.fromkeys(("optimizer", "gradients", "parameters", "activations"), 0.0)})
 
 
 # ---- Records of mixtures of experts in a made-up world: half of the time is the experts'
@@ -346,16 +362,15 @@ def experts_run(run_name: str = "experts-1", basis: str = "measured", **run_fiel
 
 
 def experts_line(run_name: str = "experts-1", basis: str = "measured", load_of: float = 1.0, us: float = 700.0,
-         **fields: Any) -> dict[str, Any]:
+                 **fields: Any) -> dict[str, Any]:
     """A record in which each direction takes `us`, half of it in the experts."""
-    times = [{"direction": direction, "way": way, "samples_us": [us] * 7, "stats": stats_of([us] * 7),
+    times = [{"direction": direction, "mode": mode, "samples_us": [us] * 7, "stats": stats_of([us] * 7), "exposed_stats": None,
               "parts_us": {part: us / 2 if part == "experts" else us / 12 for part in EXPERTS_PARTS}}
-             for direction in ("forward", "backward") for way in ("serial", "async")]
-    record = {
-        "record": "experts", "run": run_name, "program": "moe_bench", "basis": basis, "experts": 8, "top_k": 2, "ranks": 4,
-        "threads": 1, "capacity_factor": 0.0, "skew": load_of, "load": load_of, "dtype": "f32",
-        "sizes": {"tokens": 512.0, "hidden": 256.0, "ffn": 1024.0, "shared": 0.0}, "algorithm": "auto", "times": times,
-        "experts_slowest_us": us * 0.6, "experts_mean_us": us * 0.5, "most_rows": 1400, "mean_rows": 1024.0, "copies": 4096,
-        "dropped": 0, "sent_bytes": 1e6, "formula_bytes": 1e6, "checked_passes": 10, "wrong": 0, "status": "ok", "error": None,
-    }
-    return {**record, **fields}
+             for direction in ("forward", "backward") for mode in ("serial", "async")]
+    return step_line(
+        "experts", run_name, "moe_bench", basis, 4, fields, times=times,
+        choices={"experts": 8, "top_k": 2, "capacity_factor": 0.0, "skew": load_of, "algorithm": "auto"},
+        sizes={"tokens": 512.0, "hidden": 256.0, "ffn": 1024.0, "shared": 0.0},
+        counts={"sent_bytes": 1e6, "formula_bytes": 1e6, "dropped": 0, "most_rows": 1400, "wrong": 0},
+        figures={"load": load_of, "copies": 4096, "mean_rows": 1024.0, "experts_slowest_us": us * 0.6, "experts_mean_us": us * 0.5},
+        checked_passes=10)

@@ -1,4 +1,5 @@
-// The parts at the ends of the model, whose words tensor-parallel ranks share: the embedding, and the head with its loss.
+// The parts at the ends of the model, whose words tensor-parallel ranks share: the embedding, and the head with its
+// loss.
 #include <cstddef>
 #include <memory>
 #include <utility>

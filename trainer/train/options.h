@@ -64,7 +64,7 @@ struct TrainOptions {
   std::int64_t timeline_every = 0;  // steps between reported timelines (the last step always has one); 0: the last only
 
   std::string algorithm = "auto";  // of collectives
-  // CPU only: implementation of matrix products ("amx", "packed", "onednn") on all ranks, which determines the last
+  // CPU only: implementation of matrix products ("packed", "onednn") on all ranks, which determines the last
   // bits. Empty: the first of these that this machine has. kPerShape: the fastest is measured when a shape first
   // occurs, so that the last bits differ between runs.
   std::string gemm;

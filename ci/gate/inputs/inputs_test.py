@@ -234,7 +234,7 @@ MADE = {  # lines, which channels they have, and a fact that must be among their
     "schedule": (schedules, {Channel.EXACT}, "makespan_ms"),
     "simulation": (lambda: [LayoutWorld().run(), LayoutWorld().simulation(8, 4, 4)], {Channel.EXACT}, "memory_bytes.total"),
     "training": (lambda: [TrainingWorld().run(), TrainingWorld().training()], {Channel.STORED, Channel.EXACT}, "memory_bytes.total"),
-    "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED}, None),
+    "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED, Channel.EXACT}, None),
     "experts": (lambda: [experts_run(), experts_line()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
     "layer": (lambda: [LayerWorld().run(), LayerWorld().layer()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
     "context": (lambda: [ContextWorld().run(), ContextWorld().context()], {Channel.STORED, Channel.EXACT}, "sent_bytes.forward"),

@@ -8,7 +8,7 @@ from typing import Any
 from gate.inputs.observation import FAILURES, Observation, Origin, Quantity, UNKNOWN, WRONG
 from gate.model import Channel, UsageError
 from reports.load import load
-from reports.records import ExpertsLine, plural, Records, Row, Run, ScheduleLine, Sharding
+from reports.records import plural, Records, Row, Run, ScheduleLine, Step
 from reports.schema import ReportError
 
 # ---- Exact values in our records: counted, computed or simulated. Measured times are none.
@@ -34,8 +34,14 @@ class Fact:
     of_list: Callable[[Any], float] = sum
 
 
+# All counts of a step are exact. Units of those that are not bytes:
+COUNTS = {"padded_elems": "elements", "pairs": "of all", "dropped": "copies", "most_rows": "rows", "wrong": WRONG}
+
+
 def facts_of(kind: "Kind", line: Any) -> Iterator[tuple[str, str, float]]:
     """Name, unit and value of each fact of a line; those that it does not have are left out."""
+    for name, value in (getattr(line, "counts", None) or {}).items():
+        yield name, COUNTS.get(name, "bytes"), float(value)
     for fact in kind.facts:
         if not fact.holds(line):
             continue
@@ -86,7 +92,7 @@ class Kind:
 def case_name(kind: str, line: Any) -> str:
     """Name of a line's case; a kernel's is as in kernels_bench and `gate.py ab`."""
     has_conditions = kind not in ("kernel", "ceiling", "simulation")
-    shared = [f"{name.removesuffix('_per_step')}:{getattr(line, name)}" for name in KINDS[kind].shared]
+    shared = [f"{name.removesuffix('_per_step')}:{getattr(line, name)}" for name in KINDS[kind].shared if hasattr(line, name)]
     return "/".join(filter(None, [*KINDS[kind].name(line), *shared, *(_conditions(line.run, line.basis) if has_conditions else ())]))
 
 
@@ -136,18 +142,27 @@ def _overlap(line: ScheduleLine) -> list[str]:
             f"zero:{overlap.zero_stage}", f"prefetch:{overlap.prefetch}", overlap.algorithm, *compression]
 
 
-def _sharding(line: Sharding) -> tuple[str, ...]:
+def _sharding(line: Step) -> tuple[str, ...]:
     plus = [f"{name}:{value}" for name in ("secondary_ranks", "weight_compression", "compression", "near_ranks", "offload")
-            if (value := getattr(line, name)) not in (None, "", "none", 0)]
-    return (line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
+            if (value := getattr(line, name)) not in ("none", 0)]
+    return (_model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
             "updates:per_bucket" if line.update == "per_bucket" else "", f"shard_ranks:{line.shard_ranks}", *plus, line.dtype,
             line.gradient_dtype, f"microbatches:{line.microbatches}")
 
 
-def _experts(line: ExpertsLine) -> tuple[str, ...]:
-    skew = f"load:{line.load:.3g}" if line.skew is None else f"skew:{line.skew:g}"
-    return (line.program, f"experts:{line.experts}", f"top:{line.top_k}", f"capacity:{line.capacity_factor:g}", skew, line.dtype,
-            line.algorithm, _sizes(line))
+def _experts(line: Step) -> tuple[str, ...]:
+    skew = f"load:{line.load:.3g}" if line.skew == "stated" else f"skew:{line.skew:g}"
+    return (f"experts:{line.experts}", f"top:{line.top_k}", f"capacity:{line.capacity_factor:g}", skew, line.dtype, line.algorithm, _sizes(line))
+
+
+_PARTS: dict[str, Callable[[Step], tuple[str, ...]]] = {
+    "layer": lambda one: (one.layer, "sequence_parallel" if one.sequence_parallel else "", f"tiles:{one.tiles}", one.dtype, one.algorithm,
+                          _sizes(one)),
+    "context": lambda one: (one.way, "causal" if one.causal else "", one.dtype, _sizes(one)),
+    "experts": _experts,
+    "sharding": _sharding,
+    "scaling": lambda one: (one.mode, _model(one.model), one.layout.text, one.dtype),
+}
 
 
 def _sizes(line: Any) -> str:
@@ -161,9 +176,11 @@ def _model(model: Any) -> str:
     return "custom(" + ",".join(f"{name}{value:g}" for name, value in model.numbers.items()) + ")"
 
 
-def _ways(line: Any, exchange: str = "compute") -> list[Timed]:
-    return [Timed(time.samples_us, "us", exchange if time.way == "communication" else "compute", f"{time.direction} {time.way}")
-            for time in line.times]
+def _step_times(line: Step) -> list[Timed]:
+    """Samples of passes in all modes, and of whole steps that were measured."""
+    return [Timed(time.samples_us, "us", "collective" if time.mode == "communication" else "compute",
+                  "" if time.direction == "step" else f"{time.direction} {time.mode}")
+            for time in line.times if time.direction != "step" or time.mode == "measured"]
 
 
 KINDS: dict[str, Kind] = {
@@ -201,27 +218,7 @@ KINDS: dict[str, Kind] = {
         lambda one: (one.program, _model(one.model), one.layout.text, one.schedule, one.dtype, one.data),
         lambda one: [Timed(tuple(step.ms for step in one.steps[1:] or one.steps), "ms", "compute")],
         ("ranks", "threads", "tokens_per_step"), (Fact("memory_bytes.*", "bytes"),)),
-    "scaling": Kind(
-        lambda one: (one.program, one.mode, _model(one.model), one.layout.text, one.dtype),
-        lambda one: [Timed(step.samples_ms, "ms", "compute") for step in one.steps if step.kind == "measured"],
-        ("ranks", "threads", "tokens_per_step")),
-    # Peaks are not exact: the number of gathered units and gradients at one moment depends on which tasks overlap.
-    "sharding": Kind(
-        _sharding, lambda one: [Timed(one.samples_ms, "ms", "compute")],
-        facts=(Fact("padded_elems", "elements"), Fact("held_bytes.*", "bytes"),
-               Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes"))),
-    # The elements whose bits differ in tiles depend on the processor's instructions for products.
-    "layer": Kind(
-        lambda one: (one.program, one.layer, "sequence_parallel" if one.sequence_parallel else "", f"tiles:{one.tiles}", one.dtype,
-                     one.algorithm, _sizes(one)), lambda one: _ways(one, "collective"),
-        facts=(Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG))),
-    "context": Kind(
-        lambda one: (one.program, one.way, "causal" if one.causal else "", one.dtype, _sizes(one)), lambda one: _ways(one, "collective"),
-        facts=(Fact("sent_bytes.*", "bytes"), Fact("pairs", "of all", of_list=max))),
-    "experts": Kind(
-        _experts, _ways,
-        facts=(Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("dropped", "copies"), Fact("most_rows", "rows"),
-               Fact("wrong", WRONG))),
+    "step": Kind(lambda one: (one.program, *_PARTS[one.part](one)), _step_times, ("ranks", "threads", "tokens_per_step")),
 }
 
 

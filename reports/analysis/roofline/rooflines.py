@@ -171,7 +171,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Label such as "softmax_bwd bf16" or "gemm_fwd bf16 (amx)"."""
+        """Label such as "softmax_bwd bf16" or "gemm_fwd bf16 (packed)"."""
         return f"{self.kernel} {self.dtype}" + (f" ({self.implementation})" if self.implementation else "")
 
     @property

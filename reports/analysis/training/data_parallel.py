@@ -8,7 +8,7 @@ from reports.analysis.groups import by, Group, latest, link_text, listed, wrong_
 from reports.analysis.steps.schedules import place_of
 from reports.analysis.steps.overlap import most_hidden, slowness
 from reports.analysis.training.runs import model_text
-from reports.records import Link, Overlap, Records, Reductions, ScheduleLine, Sharding
+from reports.records import Link, Overlap, Records, Reductions, ScheduleLine, Step
 from reports.units import bytes_text, counted, joined, share_text, time_text
 
 
@@ -203,10 +203,9 @@ class ShardingResult(Group):
 
 
 def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
-    groups = latest(records.shardings, lambda one: (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches),
-                    lambda one: (one.zero_stage, -one.shard_ranks, -(one.secondary_ranks or 0), one.weight_compression or "",
-                                 one.compression or "", -(one.near_ranks or 0), not one.prefetch, one.offload or "none", one.update or "",
-                                 one.optimizer or "adamw"))
+    groups = latest(records.steps_of("sharding"), lambda one: (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches),
+                    lambda one: (one.zero_stage, -one.shard_ranks, -one.secondary_ranks, one.weight_compression, one.compression,
+                                 -one.near_ranks, not one.prefetch, one.offload, one.update, one.optimizer))
     return ShardingResult.all_of("sharding", ([of[place] for place in sorted(of)] for of in groups.values()))
 
 
@@ -221,11 +220,11 @@ def away_text(offload: str) -> str:
     return ", ".join(f"{kind} in {_PLACES[place]}" for kind, place in kinds)
 
 
-def stage_text(one: Sharding) -> str:
-    away = away_text(one.offload or "none")
+def stage_text(one: Step) -> str:
+    away = away_text(one.offload)
     away = away and f", {away}"
     away += ", updated bucket by bucket" if one.update == "per_bucket" else ""
-    away += f", {one.optimizer}" if (one.optimizer or "adamw") != "adamw" else ""
+    away += f", {one.optimizer}" if one.optimizer != "adamw" else ""
     if one.zero_stage == 0:
         return f"replicas{away}"
     over = f" over {one.shard_ranks} of {one.ranks}" if one.shard_ranks < one.ranks else ""
@@ -233,12 +232,12 @@ def stage_text(one: Sharding) -> str:
     return f"ZeRO {one.zero_stage}{over}{gathered}{plus_text(one)}{away}"
 
 
-def plus_text(one: Sharding) -> str:
+def plus_text(one: Step) -> str:
     """Words for the parts of ZeRO++ in use, with the paper's names."""
     hops = f" in two hops, {one.near_ranks} ranks first" if one.near_ranks else ""
-    return "".join((f", weights as {one.weight_compression} (qwZ)" if one.weight_compression else "",
+    return "".join((f", weights as {one.weight_compression} (qwZ)" if one.weight_compression != "none" else "",
                     f", secondary copy over {one.secondary_ranks} (hpZ)" if one.secondary_ranks else "",
-                    f", gradients as {one.compression}{hops} (qgZ)" if one.compression else ""))
+                    f", gradients as {one.compression}{hops} (qgZ)" if one.compression != "none" else ""))
 
 
 def states_bytes(of: dict[str, float]) -> float:
@@ -259,8 +258,8 @@ def agreement_text(result: ShardingResult) -> str:
     return f"{counted(len(wrong), 'row')} differ from the formulas: {stage_text(wrong[0])}: {wrong[0].error}."
 
 
-def told_text(one: Sharding) -> str:
-    step = f", step {time_text(1e3 * one.stats.median)}" if one.stats else ""
+def told_text(one: Step) -> str:
+    step = f", step {time_text(one.stats.median)}" if one.stats else ""
     return f"{_size(states_bytes(one.held_bytes))}, sends {_size(sum(one.sent_bytes.values()))}{step}"
 
 

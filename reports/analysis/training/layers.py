@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 from reports.analysis.estimate import (
     alike, certain_factor, Estimate, estimate, exact, median_of, PRECISE, told_share, undecided)
 from reports.analysis.groups import by, Group, latest, listed, on_links, setting_of, wrong_of
-from reports.records import Context, DIRECTIONS, ExpertsLine, Layer, Records
+from reports.records import DIRECTIONS, Records, Step
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 
 # ---- Costs of tensor-parallel layers: parts of the time, communication hidden by products, bytes
@@ -21,28 +21,28 @@ DTYPE_BYTES = {"f32": 4, "bf16": 2}
 class Case:
     """One layer on one number of ranks, in one tile first and then in others, timed alternately."""
 
-    forms: tuple[Layer, ...]
+    forms: tuple[Step, ...]
 
     @property
-    def one(self) -> Layer:
+    def one(self) -> Step:
         return self.forms[0]
 
     @property
     def name(self) -> str:
         sequence = ", sequence-parallel" if self.one.sequence_parallel else ""
-        shared = f"grid {self.one.grid}" if self.one.grid else f"tp={self.one.ranks}"
+        shared = f"tp={self.one.ranks}" if self.one.grid == "none" else f"grid {self.one.grid}"
         return f"{NAMES.get(self.one.layer, self.one.layer)}, {shared}{sequence}"
 
-    def added_us(self, form: Layer, way: str) -> float:
+    def added_us(self, form: Step, way: str) -> float:
         """Time in us that communication, and tiles, add to the kernels in one tile: median of the rounds, both directions."""
         return _over(form, way, self.one).value
 
-    def exposed_us(self, form: Layer, way: str) -> float:
+    def exposed_us(self, form: Step, way: str) -> float:
         """The same relative to the kernels in as many tiles."""
         return _over(form, way, form).value
 
     @cached_property
-    def best(self) -> Layer:
+    def best(self) -> Step:
         """The fastest, if it is certain to be faster than one tile, which was timed in the same rounds."""
         best = min(self.forms, key=lambda form: form.median_us("async"))
         return best if certain_factor(_whole(self.one, "async"), _whole(best, "async")) > 1 else self.one
@@ -69,12 +69,12 @@ class Case:
         return self.hidden_part and self.hidden_part.value
 
 
-def _sums(form: Layer, way: str, kernels_of: Layer) -> list[float]:
+def _sums(form: Step, way: str, kernels_of: Step) -> list[float]:
     """Time that a way adds to the kernels in each round, forward and backward together."""
     return [a - b for a, b in zip(_both(form, way), _both(kernels_of, "kernels"))]
 
 
-def _over(form: Layer, way: str, kernels_of: Layer) -> Estimate:
+def _over(form: Step, way: str, kernels_of: Step) -> Estimate:
     return median_of(_sums(form, way, kernels_of))
 
 
@@ -97,8 +97,8 @@ class LayersResult(Group):
 
     @property
     def name(self) -> str:
-        one, size = self.first, {name: int(value) for name, value in self.first.sizes.items()}
-        return listed(f"h {size['hidden']:,}, {size['heads']} heads, {size['batch']} × {size['length']} tokens, {size['vocabulary']:,} words",
+        one = self.first
+        return listed(f"h {one.hidden:,}, {one.heads} heads, {one.batch} × {one.length} tokens, {one.vocabulary:,} words",
                       one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
@@ -106,16 +106,17 @@ class LayersResult(Group):
         return [(f"{split_text(self)} {gain_text(self)}", bytes_sentence(self))]
 
 
-def _case(one: Layer) -> tuple:
+def _case(one: Step) -> tuple:
     return one.layer, one.ranks, one.grid, one.sequence_parallel
 
 
 def analyse_layers(records: Records) -> tuple[LayersResult, ...]:
     """Forms of a case are those of its last run, as rounds of two runs did not alternate with each other."""
-    def setting(one: Layer) -> tuple:
+    def setting(one: Step) -> tuple:
         return *setting_of(one), one.dtype, one.threads, one.algorithm, tuple(sorted(one.sizes.items()))
-    last = {(setting(one), _case(one)): one.run.run for one in records.layers}
-    lines = [one for one in records.layers if last[setting(one), _case(one)] == one.run.run]
+    every = records.steps_of("layer")
+    last = {(setting(one), _case(one)): one.run.run for one in every}
+    lines = [one for one in every if last[setting(one), _case(one)] == one.run.run]
     groups = latest(lines, setting, lambda one: (_case(one), one.tiles))
     return LayersResult.all_of("layers", (of.values() for of in groups.values()))
 
@@ -175,7 +176,7 @@ def grids_sentence(result: LayersResult) -> str:
     told = []
     for case in result.cases:
         other = plain_of(result, case, grids=False)
-        if case.one.grid and other:
+        if case.one.grid != "none" and other:
             layer = NAMES.get(case.one.layer, case.one.layer)
             told.append(f"{short(case.one.sent_bytes / other.one.sent_bytes)} times ({layer}, {case.one.grid})")
     return f"Grids send {joined(told)} the bytes of one dimension on as many ranks. " if told else ""
@@ -183,17 +184,17 @@ def grids_sentence(result: LayersResult) -> str:
 
 def plain_of(result: LayersResult, case: Case, grids: bool) -> Optional[Case]:
     """The same layer without sequence parallelism, and not on a grid unless `grids`."""
-    return next((other for other in result.cases if not other.one.sequence_parallel and (grids or not other.one.grid) and
+    return next((other for other in result.cases if not other.one.sequence_parallel and (grids or other.one.grid == "none") and
                  (other.one.layer, other.one.ranks) == (case.one.layer, case.one.ranks)), None)
 
 
-def units_text(line: Layer) -> str:
+def units_text(line: Step) -> str:
     """Bytes in units of E (t-1)/t as in the formulas, if they have that form."""
-    whole = line.sizes["batch"] * line.sizes["length"] * line.sizes["hidden"] * DTYPE_BYTES.get(line.dtype, 0)
+    whole = line.batch * line.length * line.hidden * DTYPE_BYTES.get(line.dtype, 0)
     unit = whole * (line.ranks - 1) / line.ranks
     if line.layer == "cross-entropy" or not unit:
         return f"{bytes_text(round(line.sent_bytes), 3)}, three floats a token"
-    if line.grid:
+    if line.grid != "none":
         return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} of it forward"
     return f"{bytes_text(round(line.sent_bytes), 3)}, {short(line.sent_bytes / unit)} E (t−1)/t"
 
@@ -204,12 +205,12 @@ class ContextResult(Group):
     """One set of sizes on one number of ranks, with one dtype and mask, on one machine and build, over one kind of link."""
 
     @cached_property
-    def by_way(self) -> dict[str, list[Context]]:
+    def by_way(self) -> dict[str, list[Step]]:
         """Each method's rows by length."""
         return {way: sorted(lines, key=lambda one: one.length) for way, lines in by(self.lines, lambda one: one.way).items()}
 
     @cached_property
-    def at_longest(self) -> list[Context]:
+    def at_longest(self) -> list[Step]:
         """Row of each method at the longest length that all have."""
         lengths = [[one.length for one in lines] for lines in self.by_way.values()]
         longest = max(set.intersection(*map(set, lengths)) or {lengths[0][-1]})
@@ -217,8 +218,8 @@ class ContextResult(Group):
 
     @property
     def name(self) -> str:
-        one, size = self.first, self.first.sizes
-        return listed(f"cp {one.ranks}, {counted(int(size['batch']), 'sequence')}, {int(size['heads'])} heads of {int(size['head_columns'])}",
+        one = self.first
+        return listed(f"cp {one.ranks}, {counted(one.batch, 'sequence')}, {one.heads} heads of {one.head_columns}",
                       one.dtype, "causal" if one.causal else "no mask", f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
@@ -227,24 +228,25 @@ class ContextResult(Group):
 
 
 def analyse_context(records: Records) -> tuple[ContextResult, ...]:
-    def setting(one: Context) -> tuple:
+    def setting(one: Step) -> tuple:
         sizes = tuple((name, size) for name, size in sorted(one.sizes.items()) if name != "length")
         return *setting_of(one), one.dtype, one.causal, one.threads, one.ranks, sizes
-    groups = latest(records.contexts, setting, lambda one: (one.way, one.length))
+    groups = latest(records.steps_of("context"), setting, lambda one: (one.way, one.length))
     found = ContextResult.all_of("context", (of.values() for of in groups.values()))
     return tuple(replace(one, lines=tuple(line for lines in one.by_way.values() for line in lines)) for one in found)
 
 
-def exposed_us(one: Context) -> float:
+def exposed_us(one: Step) -> float:
     return sum(one.time(direction, "async").exposed_stats.median for direction in DIRECTIONS)
 
 
-def simulated_exposed_us(one: Context) -> float | None:
+def simulated_exposed_us(one: Step) -> float | None:
     """Exposed communication that the simulator predicts over emulated links, in microseconds."""
-    return sum(one.simulated_exposed_us.values()) if one.simulated_exposed_us else None
+    simulated = getattr(one, "simulated_exposed_us", None)
+    return sum(simulated.values()) if simulated else None
 
 
-def hidden_of(one: Context) -> Estimate:
+def hidden_of(one: Step) -> Estimate:
     """Share of the communication alone that kernels hide; of one rank, which has none, all."""
     if one.ranks == 1:
         return exact(1.0)
@@ -252,20 +254,25 @@ def hidden_of(one: Context) -> Estimate:
     return estimate(lambda left, whole: 1 - left / max(whole, 1e-9), *columns).within(0.0, 1.0)
 
 
-def hidden(one: Context) -> float:
+def hidden(one: Step) -> float:
     return hidden_of(one).value
 
 
-def simulated_hidden(one: Context) -> float | None:
+def simulated_hidden(one: Step) -> float | None:
     exposed, alone = simulated_exposed_us(one), one.median_us("communication")
     return None if exposed is None else min(max(1 - exposed / alone, 0.0), 1.0) if alone else 1.0
 
 
-def sent_bytes(one: Context) -> float:
+def sent_bytes(one: Step) -> float:
     return sum(one.sent_bytes.values())
 
 
-def _told(result: ContextResult, value: Callable[[Context], float], text: Callable[[float], str]) -> str:
+def load_of(one: Step) -> float:
+    """Computation of the busiest rank over the mean, counted."""
+    return one.pairs * one.ranks / sum(one.pairs_of_rank)
+
+
+def _told(result: ContextResult, value: Callable[[Step], float], text: Callable[[float], str]) -> str:
     ordered = sorted(result.at_longest, key=value)
     return joined([f"{one.way} {text(value(one))}" for one in ordered])
 
@@ -301,7 +308,7 @@ def exposed_sentence(result: ContextResult) -> str:
 
 def load_sentence(result: ContextResult) -> str:
     """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
-    loads = by(result.at_longest, lambda one: short(one.load, 3), lambda one: one.way)
+    loads = by(result.at_longest, lambda one: short(load_of(one), 3), lambda one: one.way)
     return "The rank with most to compute has " + joined(
         [f"{load} times the mean in {joined(ways)}" for load, ways in sorted(loads.items())]) + "."
 
@@ -324,27 +331,27 @@ class ExpertsResult(Group):
 
     @property
     def name(self) -> str:
-        one, size = self.first, {name: int(value) for name, value in self.first.sizes.items()}
-        return listed(f"{size['tokens']:,} tokens per rank, h {size['hidden']:,}, experts of {size['ffn']:,}",
-                      f"shared {size['shared']:,}" if size["shared"] else "", one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
+        one = self.first
+        return listed(f"{one.tokens:,} tokens per rank, h {one.hidden:,}, experts of {one.ffn:,}", f"shared {one.shared:,}" if one.shared else "",
+                      one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
 
     @property
     def told(self) -> list[tuple[str, ...]]:
         return [(f"{experts_split_text(self)} {skew_text(self)}", experts_bytes_text(self))]
 
 
-def case_name(one: ExpertsLine) -> str:
+def case_name(one: Step) -> str:
     capacity = "dropless" if one.capacity_factor == 0 else f"capacity {short(one.capacity_factor, 3)}"
     return f"{one.experts} experts, top {one.top_k}, ep={one.ranks}, {capacity}, load {one.load:.2f}"
 
 
 def analyse_experts(records: Records) -> tuple[ExpertsResult, ...]:
-    groups = latest(records.experts, lambda one: (*setting_of(one), one.dtype, one.threads, one.algorithm, tuple(sorted(one.sizes.items()))),
+    groups = latest(records.steps_of("experts"), lambda one: (*setting_of(one), one.dtype, one.threads, one.algorithm, tuple(sorted(one.sizes.items()))),
                     lambda one: (*_mixture(one), one.skew))
     return ExpertsResult.all_of("experts", (of.values() for of in groups.values()))
 
 
-def _mixture(one: ExpertsLine) -> tuple:
+def _mixture(one: Step) -> tuple:
     return one.experts, one.top_k, one.capacity_factor, one.ranks
 
 
@@ -357,12 +364,12 @@ def experts_split_text(result: ExpertsResult) -> str:
     return f"{case_name(one)}: {time_text(one.median_us('serial'))}, forward and backward, of which {joined(told)}."
 
 
-def even_of(line: ExpertsLine, result: ExpertsResult) -> ExpertsLine:
+def even_of(line: Step, result: ExpertsResult) -> Step:
     """The same case with the most even router."""
     return min((one for one in result.lines if _mixture(one) == _mixture(line)), key=lambda one: one.load)
 
 
-def slowdown_of(line: ExpertsLine, result: ExpertsResult) -> Optional[float]:
+def slowdown_of(line: Step, result: ExpertsResult) -> Optional[float]:
     """Ratio to the same case with the most even router; None for that case itself."""
     even = even_of(line, result)
     return None if even is line else line.median_us("serial") / even.median_us("serial")

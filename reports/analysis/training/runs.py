@@ -5,8 +5,8 @@ from typing import Any, Optional, Sequence
 
 from reports.analysis.groups import by, Group, latest, listed, on_links
 from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
-from reports.analysis.training.curves import Curve, curves_of
-from reports.records import Records, Scaling, StepTime, Training
+from reports.analysis.training.curves import Curve, curves_of, machine_of
+from reports.records import Records, Step, StepTime, Training
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 
 
@@ -266,17 +266,17 @@ class ScalingResult(Group):
     """Weak before strong, each in the order of ranks."""
 
     @cached_property
-    def run(self) -> tuple[Scaling, ...]:
+    def run(self) -> tuple[Step, ...]:
         """Those that were run; if none was, those that were simulated."""
         return tuple(one for one in self.lines if one.basis != "simulated") or self.lines
 
     @cached_property
-    def beyond(self) -> tuple[Scaling, ...]:
+    def beyond(self) -> tuple[Step, ...]:
         """Simulated ones, where others were run."""
         return tuple(one for one in self.lines if one.basis == "simulated") if self.run != self.lines else ()
 
     @property
-    def first(self) -> Scaling:
+    def first(self) -> Step:
         return self.run[0]
 
     @property
@@ -289,7 +289,7 @@ class ScalingResult(Group):
         return f"Scaling of {self.name}"
 
     @property
-    def pieces(self) -> tuple[Scaling, ...]:
+    def pieces(self) -> tuple[Step, ...]:
         """Lines that stand beside what their pieces give."""
         return tuple(line for line in self.run if line.step("isolated"))
 
@@ -308,19 +308,19 @@ class ScalingResult(Group):
 
 def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
     """Simulated layouts continue those that were run with the same setting."""
-    groups = latest(records.scalings, lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
+    groups = latest(records.steps_of("scaling"), lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
                                                    one.run.link, one.run.machine.fingerprint, one.run.build),
-                    lambda one: (one.basis, one.machine, tuple(step.kind for step in one.steps), one.mode, one.layout.text, one.sequences_per_step))
+                    lambda one: (one.basis, machine_of(one), tuple(time.mode for time in one.times), one.mode, one.layout.text, one.sequences_per_step))
     return ScalingResult.all_of("scaling", (sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks)) for of in groups.values()))
 
 
-def line_name(one: Scaling) -> str:
+def line_name(one: Step) -> str:
     """Name such as "dp=2, weak"; " *" at its end marks more ranks than cores."""
-    where = f", simulated on {one.machine}" if one.machine else ", simulated" if one.basis == "simulated" else ""
+    where = f", simulated on {machine_of(one)}" if machine_of(one) else ", simulated" if one.basis == "simulated" else ""
     return f"{one.layout.text}, {one.mode}{where}" + (" *" if one.oversubscribed else "")
 
 
-def off(line: Scaling, kind: str) -> Optional[float]:
+def off(line: Step, kind: str) -> Optional[float]:
     """Share by which the measured step is longer than a predicted one; None without either."""
     predicted, measured = line.step(kind), line.step("measured")
     return measured.step_ms / predicted.step_ms - 1 if predicted and measured and predicted.step_ms else None
@@ -341,7 +341,7 @@ def gaps_text(result: ScalingResult) -> str:
     return f"{counted(len(result.run), 'layout')}, simulated from the pieces of two replicas; none was run."
 
 
-def differences(line: Scaling, kind: str) -> dict[str, float]:
+def differences(line: Step, kind: str) -> dict[str, float]:
     """Measured minus predicted time of each part, in ms; empty without either step."""
     predicted, measured = line.step(kind), line.step("measured")
     if not predicted or not measured:
@@ -350,7 +350,7 @@ def differences(line: Scaling, kind: str) -> dict[str, float]:
     return {name: measured.parts_ms.get(name, 0) - predicted.parts_ms.get(name, 0) for name in names}
 
 
-def why_text(line: Scaling, kind: str) -> str:
+def why_text(line: Step, kind: str) -> str:
     """Words for the largest differences, such as "backward +3.1 ms and bubble −0.6 ms"."""
     measured = line.step("measured")
     whole = measured.step_ms if measured else 0.0
@@ -363,7 +363,7 @@ def signed(value: float) -> str:
     return f"{'+' if value >= 0 else '−'}{short(abs(value))}"
 
 
-def line_text(line: Scaling) -> str:
+def line_text(line: Step) -> str:
     """The three times of one layout in a sentence."""
     isolated, contended, measured = (line.step(kind) for kind in KINDS)
     if not (isolated and contended and measured):
@@ -378,7 +378,7 @@ def _ms(step: StepTime) -> str:
     return time_text(1e3 * step.step_ms)
 
 
-def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Scaling]:
+def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Step]:
     """Layout whose step is explained in detail: the one that was trained; else, among those that have cores of
     their own, the one with most ranks."""
     lines = [line for result in results for line in result.run if line.step("measured") and line.step("isolated")]
@@ -386,12 +386,12 @@ def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Sc
     return max(own, key=lambda line: (line.layout.text == layout, line.ranks), default=None)
 
 
-def charted(result: ScalingResult) -> list[Scaling]:
+def charted(result: ScalingResult) -> list[Step]:
     """Lines whose timelines are drawn, in this order."""
-    return [line for line in result.run if line.ranks > 1 and any(step.timeline for step in line.steps)][:MOST_CHARTS]
+    return [line for line in result.run if line.ranks > 1 and any(time.timeline for time in line.times)][:MOST_CHARTS]
 
 
-def chart_stem(results: tuple[ScalingResult, ...], line: Scaling) -> str:
+def chart_stem(results: tuple[ScalingResult, ...], line: Step) -> str:
     """The name of a layout's chart; empty if it has none."""
     for result in results:
         for number, one in enumerate(charted(result), start=1):
