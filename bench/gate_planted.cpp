@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,11 +27,24 @@ constexpr std::size_t kCallBytes = std::size_t{256} << 10;
 // registers, about as long. Nothing is shared between threads.
 class MemoryCase {
  public:
-  explicit MemoryCase(core::Device& device);
-  ~MemoryCase();
+  explicit MemoryCase(core::Device& device)
+      : device_(device), words_(static_cast<std::uint64_t*>(device.allocate(kArrayBytes))) {
+    std::fill_n(words_, kArrayWords, 1);
+  }
+
+  ~MemoryCase() { device_.release(words_); }
+
   MemoryCase(const MemoryCase&) = delete;
   MemoryCase& operator=(const MemoryCase&) = delete;
-  void call();
+  void call() {
+    constexpr std::size_t kWords = kCallBytes / sizeof(std::uint64_t);
+    const std::uint64_t* const from = words_ + next_;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < kWords; ++i) sum += from[i];
+    sum_ += sum;
+    next_ = (next_ + kWords) % kArrayWords;
+  }
+
   double result() const { return static_cast<double>(sum_); }
 
  private:
@@ -44,48 +56,28 @@ class MemoryCase {
 
 class ComputeCase {
  public:
-  void call();
+  void call() {
+    constexpr int kRounds = 4000;
+    constexpr std::size_t kChains = 8;  // as many as keep the multipliers busy
+    std::array<double, kChains> chains;
+    chains.fill(value_);
+    for (int round = 0; round < kRounds; ++round) {
+      for (double& chain : chains) chain = chain * 0.999999 + 1e-6;
+    }
+    for (const double chain : chains) value_ = std::max(value_, chain);
+  }
+
   double result() const { return value_; }
 
  private:
   double value_ = 1;
 };
 
-MemoryCase::MemoryCase(core::Device& device)
-    : device_(device), words_(static_cast<std::uint64_t*>(device.allocate(kArrayBytes))) {
-  std::fill_n(words_, kArrayWords, 1);
-}
-
-MemoryCase::~MemoryCase() {
-  device_.release(words_);
-}
-
-void MemoryCase::call() {
-  constexpr std::size_t kWords = kCallBytes / sizeof(std::uint64_t);
-  const std::uint64_t* const from = words_ + next_;
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < kWords; ++i) sum += from[i];
-  sum_ += sum;
-  next_ = (next_ + kWords) % kArrayWords;
-}
-
-void ComputeCase::call() {
-  constexpr int kRounds = 4000;
-  constexpr std::size_t kChains = 8;  // as many as keep the multipliers busy
-  std::array<double, kChains> chains;
-  chains.fill(value_);
-  for (int round = 0; round < kRounds; ++round) {
-    for (double& chain : chains) chain = chain * 0.999999 + 1e-6;
-  }
-  for (const double chain : chains) value_ = std::max(value_, chain);
-}
-
 void serve_alone() {
   const std::unique_ptr<core::Device> device = core::make_cpu_device();
   MemoryCase memory(*device);
   ComputeCase compute;
-  serve::Orders orders("gate_planted", {"memory", "compute"});
-  serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
+  serve::serve("gate_planted", {"memory", "compute"}, [&](std::size_t index, std::int64_t calls) {
     return serve::us_of_calls(calls, [&] { index == 0 ? memory.call() : compute.call(); });
   });
   if (!std::isfinite(memory.result() + compute.result())) std::abort();  // so that no call can be left out
@@ -109,9 +101,7 @@ void serve_collective() {
       prepared.collective->run(set, set + kCount);
       next = (next + 1) % kSets;
     };
-    std::optional<serve::Orders> orders;
-    if (endpoint.world.rank() == 0) orders.emplace("gate_planted", std::vector<std::string>{"collective"});
-    serve::serve_ranks(orders ? &*orders : nullptr, endpoint.world,
+    serve::serve_ranks("gate_planted", {"collective"}, endpoint.world,
                        [&](std::size_t, std::int64_t calls) { return serve::us_of_calls(calls, call); });
     endpoint.device.release(memory);
   });

@@ -91,8 +91,7 @@ int serve_generation(int argc, char** argv) {
   const std::vector<GenerationCase> cases = chosen_cases(argc, argv);
   std::vector<std::string> names;
   for (const GenerationCase& one : cases) names.push_back(one.name);
-  serve::Orders orders("generation_bench", names);
-  serve::serve(orders,
+  serve::serve("generation_bench", names,
                [&](std::size_t index, std::int64_t calls) { return serve::us_of_calls(calls, cases[index].run); });
   return 0;
 }

@@ -142,8 +142,7 @@ int serve_kernels(Bench& bench) {
   std::vector<std::string> names;
   for (const Instance* instance : instances) names.push_back(instance->name());
   Workbench workbench(workbench_options(bench));
-  serve::Orders orders("kernels_bench", names);
-  serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
+  serve::serve("kernels_bench", names, [&](std::size_t index, std::int64_t calls) {
     Instance& instance = *instances[index];
     workbench.prepare(instance);
     if (instance.outcome.status != "ok") {

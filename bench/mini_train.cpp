@@ -36,10 +36,8 @@ void serve_steps(const TrainFlags& flags, const trainer::Corpus& corpus) {
   const trainer::TrainOptions& options = flags.options;
   const std::string name = step_name(options);
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& /*made*/, trainer::RankTrainer& rank) {
-    std::optional<serve::Orders> orders;
-    if (rank.model().rank() == 0) orders.emplace(flags.program, std::vector<std::string>{name});
     std::int64_t step = 0;
-    serve::serve_ranks(orders ? &*orders : nullptr, rank.model().mesh().messages, [&](std::size_t, std::int64_t calls) {
+    serve::serve_ranks(flags.program, {name}, rank.model().mesh().messages, [&](std::size_t, std::int64_t calls) {
       return serve::us_of_calls(calls, [&] { rank.train_step(++step); });
     });
   });
@@ -93,7 +91,7 @@ class GrowingRecord {
 class Teller {
  public:
   Teller(const TrainFlags& flags, const program::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
-         const PredictedStep* predicted, core::OpenedEnergyMeter meter)
+         const PredictedStep* predicted, core::EnergyMeter meter)
       : flags_(flags),
         print_(print),
         peak_flops_(peak_flops),
@@ -258,9 +256,9 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   print_here(heading_text(flags, corpus.name(), peak_flops));
   if (gemm) print_here(gemm_text(*gemm));
   if (predicted) print_here(predicted->text());
-  Teller teller(flags, print_here, peak_flops, gemm, predicted ? &*predicted : nullptr,
-                tells ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks())
-                      : core::OpenedEnergyMeter{});
+  Teller teller(
+      flags, print_here, peak_flops, gemm, predicted ? &*predicted : nullptr,
+      tells ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks()) : core::EnergyMeter{});
   if (tells && !flags.json_file.empty()) teller.begin_record(corpus.name());
   trainer::TrainObserver observer = teller.observer();
   observer.step = [&, done = std::size_t{0}, tell = observer.step](const auto& report, const auto& timeline) mutable {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::tuned_files {
 namespace {
@@ -95,14 +96,8 @@ TEST(OpenMpiRules, OfNeighbouringNumbersOfRanksKeepBoth) {
 
 TEST(OpenMpiRules, RefuseAnAlgorithmThatTheLibraryLacks) {
   const std::vector<Entry> points{{"mpi", Kind::all_reduce, 4, 64, "library:algorithm=gone"}};
-  try {
-    openmpi_rules_file(points, id_of);
-    FAIL() << "not refused";
-  } catch (const core::Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "library:algorithm=gone: the MPI library has no all_reduce of that name; run tune again with this "
-                 "library");
-  }
+  EXPECT_EQ(core::refusal_of([&] { openmpi_rules_file(points, id_of); }),
+            "library:algorithm=gone: the MPI library has no all_reduce of that name; run tune again with this library");
 }
 
 }  // namespace

@@ -33,9 +33,11 @@ constexpr std::array kRows{
     KindRow{Kind::send_recv, "send_recv", Blocks::one, Blocks::one, false, false},
     KindRow{Kind::hypercube, "hypercube", Blocks::one, Blocks::per_rank, false, false},
 };
-constexpr std::array kKinds{Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather,   Kind::broadcast,
-                            Kind::reduce,     Kind::all_to_all,     Kind::all_to_all_v, Kind::gather,
-                            Kind::scatter,    Kind::send_recv,      Kind::hypercube};
+constexpr std::array kKinds = [] {
+  std::array<Kind, kRows.size()> kinds{};
+  std::transform(kRows.begin(), kRows.end(), kinds.begin(), [](const KindRow& row) { return row.kind; });
+  return kinds;
+}();
 
 const KindRow& row(Kind kind) {
   return kRows.at(static_cast<std::size_t>(kind));

@@ -60,7 +60,8 @@ struct AsyncFile::State {
   }
   ~State() {
     while (!waiting.empty() || idle.size() < slots.size()) {
-      if (!submit() || !reap()) break;
+      submit();
+      if (!reap()) break;
     }
     io_destroy(context);
     close(file);
@@ -70,7 +71,6 @@ struct AsyncFile::State {
 
   void open() {
     file = open_nameless(options.folder, O_DIRECT);
-    direct = file >= 0;
     if (file < 0 && errno == EINVAL) file = open_nameless(options.folder, 0);
     if (file < 0) throw refused(options.folder, "cannot create a file", errno);
     if (const int error = posix_fallocate(file, 0, std::max<off_t>(options.bytes, 1)); error != 0) {
@@ -95,8 +95,8 @@ struct AsyncFile::State {
     return ticket;
   }
 
-  // Submits as many requests as the queue takes. Returns false if it takes none; `refusal` then holds the reason.
-  bool submit() {
+  // Submits as many requests as the queue takes.
+  void submit() {
     while (!waiting.empty() && !idle.empty()) {
       Slot& slot = *idle.back();
       slot.request = waiting.front();
@@ -110,7 +110,7 @@ struct AsyncFile::State {
       slot.control.data = &slot;
       iocb* controls[] = {&slot.control};
       const int result = io_submit(context, 1, controls);
-      if (result == -EAGAIN) return true;
+      if (result == -EAGAIN) return;
       if (result != 1) {
         fail(request, std::strerror(-result));
         end(request);
@@ -120,7 +120,6 @@ struct AsyncFile::State {
       idle.pop_back();
       waiting.pop_front();
     }
-    return true;
   }
 
   // Waits for at least one request. Returns false if none completed before the deadline.
@@ -174,7 +173,6 @@ struct AsyncFile::State {
 
   const Options options;
   int file = -1;
-  bool direct = false;
   io_context_t context = nullptr;
   std::vector<Slot> slots;
   std::vector<Slot*> idle = {};
@@ -194,9 +192,6 @@ AsyncFile::Ticket AsyncFile::write(std::int64_t offset, const void* from, std::i
 }
 void AsyncFile::wait(Ticket ticket) {
   state_->wait(ticket);
-}
-bool AsyncFile::is_direct() const {
-  return state_->direct;
 }
 
 }  // namespace lockstep::core

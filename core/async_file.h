@@ -36,8 +36,6 @@ class AsyncFile {
   // Throws an Error with offset and reason if the transfer failed or was short, and Error(timeout) at the deadline.
   void wait(Ticket ticket);
 
-  bool is_direct() const;
-
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "core/error.h"
 
@@ -90,7 +89,6 @@ class Device {
   virtual std::size_t peak_bytes() const = 0;
   // Bytes that the device has taken for allocations, and those that it keeps for reuse.
   virtual std::size_t reserved_bytes() const { return allocated_bytes(); }
-  virtual std::size_t peak_reserved_bytes() const { return peak_bytes(); }
   // Frees the memory that is kept and that no work uses, for other ranks and other programs on the device.
   virtual void free_unused() {}
 
@@ -138,73 +136,53 @@ std::size_t available_host_bytes();
 std::unique_ptr<Device> make_cpu_device(HostAllocator allocator = private_memory());
 
 // A piece of a device's memory that is released by its owner's destructor. The device must outlive it.
-
 class DeviceBlock {
  public:
   DeviceBlock() = default;
-  DeviceBlock(Device& device, std::size_t size_bytes)
-      : device_(&device), memory_(static_cast<std::byte*>(device.allocate(size_bytes))) {}
+  DeviceBlock(Device& device, std::size_t size_bytes) : memory_(device.allocate(size_bytes), Release{&device}) {}
   // Allocates memory that other processes may open.
   static DeviceBlock for_peers(Device& device, std::size_t size_bytes) {
     DeviceBlock block;
-    block.memory_ = static_cast<std::byte*>(device.allocate_for_peers(size_bytes));
-    block.device_ = &device;
+    block.memory_ = {device.allocate_for_peers(size_bytes), Release{&device}};
     return block;
   }
-  DeviceBlock(DeviceBlock&& other) noexcept { swap(other); }
-  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  DeviceBlock(const DeviceBlock&) = delete;
-  DeviceBlock& operator=(const DeviceBlock&) = delete;
-  ~DeviceBlock() {
-    if (memory_ != nullptr) device_->release(memory_);
-  }
-  std::byte* data() const { return memory_; }
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
 
  private:
-  void swap(DeviceBlock& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(memory_, other.memory_);
-  }
-  Device* device_ = nullptr;
-  std::byte* memory_ = nullptr;
+  struct Release {
+    Device* device;
+    void operator()(void* memory) const { device->release(memory); }
+  };
+
+  std::unique_ptr<void, Release> memory_;
 };
 
 // Page-locked host memory, released by its owner's destructor, for copies queued on a stream.
-
 class PinnedMemory {
  public:
   PinnedMemory() = default;
   // The device must outlive it. No queued work may use it when it is destroyed.
-  PinnedMemory(Device& device, std::size_t size_bytes) : device_(&device), data_(device.allocate_pinned(size_bytes)) {}
-  PinnedMemory(PinnedMemory&& other) noexcept
-      : device_(std::exchange(other.device_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  PinnedMemory(const PinnedMemory&) = delete;
-  PinnedMemory& operator=(const PinnedMemory&) = delete;
-  ~PinnedMemory() {
-    try {
-      if (data_ != nullptr) device_->release_pinned(data_);
-    } catch (const Error&) {
-      // The device failed before; its memory is freed with the process.
-    }
-  }
+  PinnedMemory(Device& device, std::size_t size_bytes) : data_(device.allocate_pinned(size_bytes), Release{&device}) {}
 
   bool given() const { return data_ != nullptr; }
   template <class T>
   T* as() const {
-    return static_cast<T*>(data_);
+    return static_cast<T*>(data_.get());
   }
 
  private:
-  Device* device_ = nullptr;
-  void* data_ = nullptr;
+  struct Release {
+    Device* device;
+    void operator()(void* memory) const {
+      try {
+        device->release_pinned(memory);
+      } catch (const Error&) {
+        // The device failed before; its memory is freed with the process.
+      }
+    }
+  };
+
+  std::unique_ptr<void, Release> data_;
 };
 
 }  // namespace lockstep::core

@@ -15,6 +15,7 @@
 
 #include "core/device.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/wait.h"
 
 namespace lockstep::core {
@@ -108,10 +109,6 @@ std::size_t group_available_bytes() {
   const auto old_style = group_available_bytes(v1 + "memory.limit_in_bytes", v1 + "memory.usage_in_bytes",
                                                v1 + "memory.stat", "total_inactive_file");
   return std::min(new_style.value_or(kNoLimit), old_style.value_or(kNoLimit));
-}
-
-std::size_t round_up(std::size_t size_bytes, std::size_t multiple) {
-  return (size_bytes + multiple - 1) / multiple * multiple;
 }
 
 // Bytes that a block takes from the kernel: whole pages of the size that will back it.

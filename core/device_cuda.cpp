@@ -100,11 +100,21 @@ class CudaDevice final : public Device {
   std::size_t allocated_bytes() const override { return pool_->bytes().held; }
   std::size_t peak_bytes() const override { return pool_->bytes().peak_held; }
   std::size_t reserved_bytes() const override { return pool_->bytes().reserved; }
-  std::size_t peak_reserved_bytes() const override { return pool_->bytes().peak_reserved; }
   void free_unused() override { pool_->free_unused(); }
 
-  void* allocate_pinned(std::size_t size_bytes) override;
-  void release_pinned(void* memory) override;
+  void* allocate_pinned(std::size_t size_bytes) override {
+    context_->activate();
+    void* memory = nullptr;
+    const std::string call = fmt::format("cudaMallocHost of {} bytes", size_bytes);
+    check_cuda(cudaMallocHost(&memory, std::max(size_bytes, std::size_t{1})), call.c_str(), context_->caller);
+    pinned_.insert(memory);
+    return memory;
+  }
+
+  void release_pinned(void* memory) override {
+    LOCKSTEP_CHECK(pinned_.erase(memory) == 1, "release of pinned memory that this device did not allocate, or twice");
+    if (context_->frees()) check_cuda(cudaFreeHost(memory), "cudaFreeHost", context_->caller);
+  }
 
   void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
     staging().to_device(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size_bytes);
@@ -112,8 +122,17 @@ class CudaDevice final : public Device {
   void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
     staging().to_host(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size_bytes);
   }
-  void copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) override;
-  void zero_on(Stream& stream, void* memory, std::size_t size_bytes) override;
+  void copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) override {
+    if (size_bytes == 0) return;
+    check_launch(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
+                 "cudaMemcpyAsync", context_->caller, stream);
+  }
+
+  void zero_on(Stream& stream, void* memory, std::size_t size_bytes) override {
+    if (size_bytes == 0) return;
+    check_launch(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync",
+                 context_->caller, stream);
+  }
 
   std::unique_ptr<Stream> make_stream() override { return make_cuda_stream(context_, pool_); }
   std::unique_ptr<Stream> make_urgent_stream() { return make_cuda_stream(context_, pool_, StreamPriority::highest); }
@@ -134,32 +153,6 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaStaging> staging_;
   std::unordered_set<void*> pinned_;
 };
-
-void* CudaDevice::allocate_pinned(std::size_t size_bytes) {
-  context_->activate();
-  void* memory = nullptr;
-  const std::string call = fmt::format("cudaMallocHost of {} bytes", size_bytes);
-  check_cuda(cudaMallocHost(&memory, std::max(size_bytes, std::size_t{1})), call.c_str(), context_->caller);
-  pinned_.insert(memory);
-  return memory;
-}
-
-void CudaDevice::release_pinned(void* memory) {
-  LOCKSTEP_CHECK(pinned_.erase(memory) == 1, "release of pinned memory that this device did not allocate, or twice");
-  if (context_->frees()) check_cuda(cudaFreeHost(memory), "cudaFreeHost", context_->caller);
-}
-
-void CudaDevice::copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) {
-  if (size_bytes == 0) return;
-  check_launch(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
-               "cudaMemcpyAsync", context_->caller, stream);
-}
-
-void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
-  if (size_bytes == 0) return;
-  check_launch(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync",
-               context_->caller, stream);
-}
 
 CudaDevice& cuda_device(Device& device) {
   auto* const cuda = dynamic_cast<CudaDevice*>(&device);
@@ -282,13 +275,6 @@ std::size_t cuda_free_bytes(int index) {
   check_cuda(cudaSetDevice(index), "cudaSetDevice", caller);
   check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", caller);
   return free_bytes;
-}
-
-bool cuda_can_reach(int from, int to) {
-  if (from == to) return true;
-  int reaches = 0;
-  check_cuda(cudaDeviceCanAccessPeer(&reaches, from, to), "cudaDeviceCanAccessPeer", {.rank = -1, .device = from});
-  return reaches != 0;
 }
 
 namespace {

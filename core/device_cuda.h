@@ -44,9 +44,6 @@ std::vector<CudaDeviceInfo> cuda_devices();
 // Free bytes of a device's memory; other programs may allocate them, too.
 std::size_t cuda_free_bytes(int index);
 
-// Returns whether kernels of device `from` can read and write memory of device `to` directly.
-bool cuda_can_reach(int from, int to);
-
 // Makes a high-priority stream of a CUDA device: its blocks are scheduled before blocks of the device's other streams.
 // For collectives, which wait for other ranks while kernels compute.
 std::unique_ptr<Stream> make_urgent_stream(Device& device);

@@ -21,10 +21,6 @@ std::size_t cuda_free_bytes(int /*index*/) {
   throw Error(Failure::not_built, *why_no_cuda());
 }
 
-bool cuda_can_reach(int /*from*/, int /*to*/) {
-  return false;
-}
-
 std::unique_ptr<Stream> make_urgent_stream(Device& /*device*/) {
   throw Error(Failure::not_built, *why_no_cuda());
 }

@@ -17,6 +17,7 @@
 #include "core/device_cuda.h"
 #include "core/error.h"
 #include "core/open_library.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::core {
 namespace {
@@ -60,14 +61,9 @@ TEST(CpuDevice, LargeBlocksBeginWhereHugePagesDo) {
 TEST(CpuDevice, RefusesMoreThanThereIs) {
   const auto device = make_cpu_device();
   const std::size_t too_much = available_host_bytes() + (std::size_t{1} << 40);
-  try {
-    device->allocate(too_much);
-    FAIL() << "was given " << too_much << " bytes";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.failure(), Failure::usage);
-    EXPECT_NE(std::string(error.what()).find(std::to_string(too_much)), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("are available"), std::string::npos) << error.what();
-  }
+  const std::string refusal = refusal_of([&] { device->allocate(too_much); });
+  EXPECT_TRUE(has(refusal, std::to_string(too_much)));
+  EXPECT_TRUE(has(refusal, "are available"));
   EXPECT_EQ(device->allocated_bytes(), 0U);
 }
 
@@ -162,13 +158,7 @@ TEST(CpuDevice, HasNoGraphsAndReportsSo) {
   const auto stream = device->make_stream();
   EXPECT_FALSE(stream->can_capture());
   bool ran = false;
-  try {
-    capture(*stream, [&] { ran = true; });
-    FAIL() << "captured";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.failure(), Failure::usage);
-    EXPECT_NE(std::string(error.what()).find("CUDA"), std::string::npos) << error.what();
-  }
+  EXPECT_TRUE(has(refusal_of([&] { capture(*stream, [&] { ran = true; }); }), "CUDA"));
   EXPECT_FALSE(ran);
 }
 
@@ -209,7 +199,7 @@ TEST(CudaDevices, ThereAreSomeOrAReason) {
   const auto why = why_no_cuda();
   EXPECT_EQ(cuda_devices().empty(), why.has_value());
   if (why) {
-    EXPECT_NE(why->find("CUDA"), std::string::npos);
+    EXPECT_TRUE(has(*why, "CUDA"));
     EXPECT_EQ(why->find('\n'), std::string::npos);
   }
 }
@@ -217,16 +207,12 @@ TEST(CudaDevices, ThereAreSomeOrAReason) {
 TEST(CudaDevices, MakingOneThatIsNotThereIsAClearError) {
   const int past_the_end = static_cast<int>(cuda_devices().size());
   for (const int index : {past_the_end, -1}) {
-    try {
-      make_cuda_device(index, 3);
-      FAIL() << "made device " << index;
-    } catch (const Error& error) {
-      if (const auto why = why_no_cuda()) {
-        EXPECT_NE(std::string(error.what()).find(*why), std::string::npos) << error.what();
-      } else {
-        EXPECT_EQ(error.failure(), Failure::usage);
-        EXPECT_NE(std::string(error.what()).find("rank 3"), std::string::npos) << error.what();
-      }
+    const Error error = thrown_by([&] { make_cuda_device(index, 3); });
+    if (const auto why = why_no_cuda()) {
+      EXPECT_TRUE(has(error.what(), *why));
+    } else {
+      EXPECT_EQ(error.failure(), Failure::usage);
+      EXPECT_TRUE(has(error.what(), "rank 3"));
     }
   }
 }
@@ -243,27 +229,20 @@ TEST(OpenedLibrary, TheFirstThatIsThereIsTaken) {
 }
 
 TEST(OpenedLibrary, OneThatIsMissingIsNamedWithAllPlaces) {
-  try {
+  const Error error = thrown_by([] {
     const OpenedLibrary opened("NCCL", Failure::nccl, std::array{"libnowhere.so.1", "/not/there/libnowhere.so"});
-    FAIL() << "opened what is not there";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.failure(), Failure::nccl);
-    const std::string text = error.what();
-    EXPECT_TRUE(text.starts_with("NCCL cannot be opened")) << text;
-    EXPECT_NE(text.find("LD_LIBRARY_PATH"), std::string::npos) << text;
-    EXPECT_NE(text.find("libnowhere.so.1: cannot open"), std::string::npos) << text;
-    EXPECT_NE(text.find("/not/there/libnowhere.so: cannot open"), std::string::npos) << text;
-  }
+  });
+  EXPECT_EQ(error.failure(), Failure::nccl);
+  const std::string text = error.what();
+  EXPECT_TRUE(text.starts_with("NCCL cannot be opened")) << text;
+  EXPECT_TRUE(has(text, "LD_LIBRARY_PATH"));
+  EXPECT_TRUE(has(text, "libnowhere.so.1: cannot open"));
+  EXPECT_TRUE(has(text, "/not/there/libnowhere.so: cannot open"));
 }
 
 TEST(OpenedLibrary, AFunctionThatIsMissingIsNamed) {
   const OpenedLibrary opened("maths", Failure::cuda, std::array{"libm.so.6"});
-  try {
-    opened.find<void()>("no_such_function");
-    FAIL() << "found what is not there";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "maths has no no_such_function");
-  }
+  EXPECT_EQ(error_text([&] { opened.find<void()>("no_such_function"); }), "maths has no no_such_function");
 }
 
 }  // namespace

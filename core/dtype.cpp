@@ -1,5 +1,6 @@
 #include "core/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -118,8 +119,11 @@ constexpr std::array kDTypes{
     DTypeRow{DType::f64, "double", "f64", 8, true, 53},    DTypeRow{DType::bf16, "bfloat16", "bf16", 2, true, 8},
     DTypeRow{DType::f8e4m3, "f8e4m3", "e4m3", 1, true, 4}, DTypeRow{DType::f8e5m2, "f8e5m2", "e5m2", 1, true, 3},
 };
-constexpr std::array kDTypeOrder{DType::i8,  DType::u8,  DType::i32, DType::u32,  DType::i64,    DType::u64,
-                                 DType::f16, DType::f32, DType::f64, DType::bf16, DType::f8e4m3, DType::f8e5m2};
+constexpr std::array kDTypeOrder = [] {
+  std::array<DType, kDTypes.size()> order{};
+  std::transform(kDTypes.begin(), kDTypes.end(), order.begin(), [](const DTypeRow& row) { return row.dtype; });
+  return order;
+}();
 constexpr std::array kOps{ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
 constexpr std::array<std::string_view, 5> kOpNames{"sum", "prod", "max", "min", "avg"};
 

@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/options.h"
 #include "core/random.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::core {
 namespace {
@@ -143,17 +144,6 @@ TEST(Float16Test, AgreesWithTheHardware) {
 #endif
 }
 
-std::string usage_text(auto parse) {
-  try {
-    parse();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.failure(), Failure::usage);
-    return error.what();
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
-}
-
 TEST(DTypeTest, NamesAreNcclTestsInItsOrder) {
   std::vector<std::string> names;
   for (DType dtype : all_dtypes()) names.emplace_back(name_of(dtype));
@@ -172,10 +162,10 @@ TEST(DTypeTest, EveryNameParsesToItself) {
 }
 
 TEST(DTypeTest, UnknownNamesAreRefusedWithWhatIsAllowed) {
-  EXPECT_EQ(usage_text([] { parse_dtype("f12"); }),
+  EXPECT_EQ(refusal_of([] { parse_dtype("f12"); }),
             "unknown datatype 'f12'; allowed: int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 "
             "f8e5m2 all");
-  EXPECT_EQ(usage_text([] { parse_reduce_op("mean"); }), "unknown operation 'mean'; allowed: sum prod max min avg all");
+  EXPECT_EQ(refusal_of([] { parse_reduce_op("mean"); }), "unknown operation 'mean'; allowed: sum prod max min avg all");
 }
 
 TEST(DTypeTest, SizesAndSignificands) {
@@ -309,18 +299,13 @@ TEST(TextOfFile, ReadsWhatWindowsWrites) {
   EXPECT_EQ(read("\xEF\xBB\xBFone\r\ntwo\r\n"), "one\ntwo\n");
   EXPECT_EQ(read("one\rtwo\r"), "one\rtwo\r") << "only ends of lines";
   EXPECT_EQ(bytes_of_file(path, "a text"), "one\rtwo\r");
-  const auto refusal_of = [&](const std::string& file, const std::string& shown) {
-    try {
-      text_of_file(file, "a text", shown);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("none");
+  const auto refused = [](const std::string& file, const std::string& shown) {
+    return refusal_of([&] { text_of_file(file, "a text", shown); });
   };
   std::ofstream(path, std::ios::binary) << std::string("\xFF\xFEo\0n\0", 6);
-  EXPECT_EQ(refusal_of(path, "--csv a"), "--csv a: is in UTF-16; allowed: UTF-8");
-  EXPECT_EQ(refusal_of("/nonexistent", ""), "/nonexistent: cannot be read: No such file or directory; allowed: a text");
-  EXPECT_EQ(refusal_of("/", "--csv /"), "--csv /: cannot be read: Is a directory; allowed: a text");
+  EXPECT_EQ(refused(path, "--csv a"), "--csv a: is in UTF-16; allowed: UTF-8");
+  EXPECT_EQ(refused("/nonexistent", ""), "/nonexistent: cannot be read: No such file or directory; allowed: a text");
+  EXPECT_EQ(refused("/", "--csv /"), "--csv /: cannot be read: Is a directory; allowed: a text");
   std::remove(path.c_str());
 }
 

@@ -173,24 +173,6 @@ OpenedMeter open_gpu_meter(const std::string& pci_id, const std::string& library
 // Names, units and wrapping of RAPL's counters: Linux, Documentation/power/powercap/powercap.rst.
 namespace {
 
-class GpuEnergy final : public EnergyMeter {
- public:
-  explicit GpuEnergy(std::vector<std::unique_ptr<GpuMeter>> gpus) : gpus_(std::move(gpus)) {}
-
-  std::optional<double> joules() override {
-    double sum = 0;
-    for (const auto& gpu : gpus_) {
-      const auto joules = gpu->energy_joules();
-      if (!joules) return std::nullopt;
-      sum += *joules;
-    }
-    return sum;
-  }
-
- private:
-  std::vector<std::unique_ptr<GpuMeter>> gpus_;
-};
-
 std::optional<std::int64_t> number_in(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::int64_t number = 0;
@@ -198,28 +180,10 @@ std::optional<std::int64_t> number_in(const std::filesystem::path& path) {
   return number;
 }
 
-class CpuEnergy final : public EnergyMeter {
- public:
-  struct Package {
-    std::filesystem::path counter;
-    std::int64_t range_uj;  // largest value of the counter
-    std::int64_t last_uj;
-  };
-  explicit CpuEnergy(std::vector<Package> packages) : packages_(std::move(packages)) {}
-
-  std::optional<double> joules() override {
-    for (Package& package : packages_) {
-      const auto now_uj = number_in(package.counter);
-      if (!now_uj) return std::nullopt;
-      sum_uj_ += *now_uj - package.last_uj + (*now_uj < package.last_uj ? package.range_uj : 0);
-      package.last_uj = *now_uj;
-    }
-    return 1e-6 * static_cast<double>(sum_uj_);
-  }
-
- private:
-  std::vector<Package> packages_;
-  std::int64_t sum_uj_ = 0;
+struct Package {
+  std::filesystem::path counter;
+  std::int64_t range_uj;  // largest value of the counter
+  std::int64_t last_uj;
 };
 
 // True for "intel-rapl:0", but not for "intel-rapl:0:1", which is a subdomain; "psys" includes the packages and is
@@ -232,20 +196,29 @@ bool is_package(const std::filesystem::path& zone) {
   return std::getline(file, its) && its.starts_with("package");
 }
 
-OpenedEnergyMeter no_meter(std::string why) {
-  return {nullptr, "", 0, std::move(why)};
+EnergyMeter no_meter(std::string why) {
+  return {.why_absent = std::move(why)};
 }
 
 }  // namespace
 
-OpenedEnergyMeter add_up_gpus(std::vector<std::unique_ptr<GpuMeter>> gpus) {
+EnergyMeter add_up_gpus(std::vector<std::unique_ptr<GpuMeter>> gpus) {
   const auto count = static_cast<int>(gpus.size());
-  auto meter = std::make_unique<GpuEnergy>(std::move(gpus));
-  if (!meter->joules()) return no_meter("no energy: this GPU does not report energy to NVML (Volta and later do)");
-  return {std::move(meter), "nvml", count, ""};
+  const auto shared = std::make_shared<const std::vector<std::unique_ptr<GpuMeter>>>(std::move(gpus));
+  const auto joules = [shared]() -> std::optional<double> {
+    double sum = 0;
+    for (const auto& gpu : *shared) {
+      const auto of_gpu = gpu->energy_joules();
+      if (!of_gpu) return std::nullopt;
+      sum += *of_gpu;
+    }
+    return sum;
+  };
+  if (!joules()) return no_meter("no energy: this GPU does not report energy to NVML (Volta and later do)");
+  return {joules, "nvml", count};
 }
 
-OpenedEnergyMeter open_gpu_energy(const std::vector<std::string>& pci_ids, const std::string& library) {
+EnergyMeter open_gpu_energy(const std::vector<std::string>& pci_ids, const std::string& library) {
   std::vector<std::string> distinct = pci_ids;
   std::sort(distinct.begin(), distinct.end());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
@@ -259,8 +232,8 @@ OpenedEnergyMeter open_gpu_energy(const std::vector<std::string>& pci_ids, const
   return add_up_gpus(std::move(gpus));
 }
 
-OpenedEnergyMeter open_cpu_energy(const std::string& folder) {
-  std::vector<CpuEnergy::Package> packages;
+EnergyMeter open_cpu_energy(const std::string& folder) {
+  std::vector<Package> packages;
   std::error_code none;
   for (const auto& zone : std::filesystem::directory_iterator(folder, none)) {
     if (!is_package(zone.path())) continue;
@@ -276,7 +249,16 @@ OpenedEnergyMeter open_cpu_energy(const std::string& folder) {
   }
   if (packages.empty()) return no_meter(fmt::format("no energy: {} has no RAPL package", folder));
   const auto count = static_cast<int>(packages.size());
-  return {std::make_unique<CpuEnergy>(std::move(packages)), "rapl", count, ""};
+  return {[packages, sum_uj = std::int64_t{0}]() mutable -> std::optional<double> {
+            for (Package& package : packages) {
+              const auto now_uj = number_in(package.counter);
+              if (!now_uj) return std::nullopt;
+              sum_uj += *now_uj - package.last_uj + (*now_uj < package.last_uj ? package.range_uj : 0);
+              package.last_uj = *now_uj;
+            }
+            return 1e-6 * static_cast<double>(sum_uj);
+          },
+          "rapl", count};
 }
 
 }  // namespace lockstep::core

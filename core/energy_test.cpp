@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "testing/core/fake_nvml.h"
 #include "testing/core/fixtures.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::core {
 namespace {
@@ -72,23 +73,19 @@ TEST(GpuMeter, WhatTheGpuDoesNotTellIsNothing) {
 
 TEST(GpuMeter, AGpuThatIsNotThereIsAnErrorThatNamesIt) {
   fake() = {};
-  try {
-    const GpuMeter meter(fake_calls(), nullptr, "0000:99:00.0");
-    FAIL() << "metered";
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "nvmlDeviceGetHandleByPciBusId failed for the GPU at 0000:99:00.0: Not Found");
-  }
+  EXPECT_EQ(error_text([] { const GpuMeter meter(fake_calls(), nullptr, "0000:99:00.0"); }),
+            "nvmlDeviceGetHandleByPciBusId failed for the GPU at 0000:99:00.0: Not Found");
   EXPECT_EQ(fake().opened, 0);
 }
 
 TEST(GpuMeter, WithoutTheLibraryThereIsNoneAndAReason) {
   const OpenedMeter none = open_gpu_meter("0000:1b:00.0", "libno-such-library.so.1");
   EXPECT_EQ(none.meter, nullptr);
-  EXPECT_NE(none.why_absent.find("libno-such-library.so.1"), std::string::npos) << none.why_absent;
+  EXPECT_TRUE(has(none.why_absent, "libno-such-library.so.1"));
   EXPECT_EQ(none.why_absent.find('\n'), std::string::npos);
   const OpenedMeter other = open_gpu_meter("0000:1b:00.0", "libm.so.6");
   EXPECT_EQ(other.meter, nullptr);
-  EXPECT_NE(other.why_absent.find("nvmlInit_v2"), std::string::npos) << other.why_absent;
+  EXPECT_TRUE(has(other.why_absent, "nvmlInit_v2"));
 }
 
 TEST(GpuMeter, OnThisMachineItMetersOrReportsWhy) {
@@ -106,27 +103,27 @@ std::vector<std::unique_ptr<GpuMeter>> fake_gpus(const std::vector<std::string>&
 
 TEST(EnergyOfGpus, IsTheSumOfAll) {
   fake() = {};
-  const OpenedEnergyMeter opened = add_up_gpus(fake_gpus({"0000:1b:00.0", "0000:1b:01.0"}));
-  ASSERT_NE(opened.meter, nullptr);
+  const EnergyMeter opened = add_up_gpus(fake_gpus({"0000:1b:00.0", "0000:1b:01.0"}));
+  ASSERT_TRUE(opened.joules);
   EXPECT_EQ(opened.source, "nvml");
   EXPECT_EQ(opened.devices, 2);
   fake().millijoules += 500;
-  EXPECT_DOUBLE_EQ(opened.meter->joules().value(), 1.0);
+  EXPECT_DOUBLE_EQ(opened.joules().value(), 1.0);
   fake().energy_result = 15;  // NVML_ERROR_GPU_IS_LOST
-  EXPECT_EQ(opened.meter->joules(), std::nullopt);
+  EXPECT_EQ(opened.joules(), std::nullopt);
 }
 
 TEST(EnergyOfGpus, OneThatCountsNoneLeavesNoMeter) {
   fake() = {.energy_result = 3};
-  const OpenedEnergyMeter opened = add_up_gpus(fake_gpus({"0000:1b:00.0"}));
-  EXPECT_EQ(opened.meter, nullptr);
-  EXPECT_NE(opened.why_absent.find("does not report energy"), std::string::npos) << opened.why_absent;
+  const EnergyMeter opened = add_up_gpus(fake_gpus({"0000:1b:00.0"}));
+  EXPECT_FALSE(opened.joules);
+  EXPECT_TRUE(has(opened.why_absent, "does not report energy"));
 }
 
 TEST(EnergyOfGpus, WithoutNvmlOrGpusTheReasonIsOneLine) {
   for (const std::vector<std::string>& gpus : {std::vector<std::string>{}, {"0000:1b:00.0"}}) {
-    const OpenedEnergyMeter opened = open_gpu_energy(gpus, "libno-such-library.so.1");
-    EXPECT_EQ(opened.meter, nullptr);
+    const EnergyMeter opened = open_gpu_energy(gpus, "libno-such-library.so.1");
+    EXPECT_FALSE(opened.joules);
     EXPECT_TRUE(opened.why_absent.starts_with("no energy: ")) << opened.why_absent;
     EXPECT_EQ(opened.why_absent.find('\n'), std::string::npos);
   }
@@ -155,45 +152,44 @@ TEST(EnergyOfPackages, CountsEachPackageOnceAndNoneOfItsParts) {
   powercap.zone("intel-rapl:0:0", "core", "1");
   powercap.zone("intel-rapl:1", "package-1", "7000000");
   powercap.zone("intel-rapl:2", "psys", "9000000");
-  const OpenedEnergyMeter opened = open_cpu_energy(powercap.path());
-  ASSERT_NE(opened.meter, nullptr) << opened.why_absent;
+  const EnergyMeter opened = open_cpu_energy(powercap.path());
+  ASSERT_TRUE(opened.joules) << opened.why_absent;
   EXPECT_EQ(opened.source, "rapl");
   EXPECT_EQ(opened.devices, 2);
-  EXPECT_EQ(opened.meter->joules(), 0.0);
+  EXPECT_EQ(opened.joules(), 0.0);
   powercap.write("intel-rapl:0/energy_uj", "8000000");
   powercap.write("intel-rapl:0:0/energy_uj", "2000000");
   powercap.write("intel-rapl:2/energy_uj", "99000000");
   powercap.write("intel-rapl:1/energy_uj", "7500000");
-  EXPECT_DOUBLE_EQ(opened.meter->joules().value(), 3.5);
+  EXPECT_DOUBLE_EQ(opened.joules().value(), 3.5);
 }
 
 TEST(EnergyOfPackages, ACounterThatBeganAnewGoesOn) {
   Powercap powercap;
   powercap.zone("intel-rapl:0", "package-0", "999000000");
-  const OpenedEnergyMeter opened = open_cpu_energy(powercap.path());
-  ASSERT_NE(opened.meter, nullptr) << opened.why_absent;
+  const EnergyMeter opened = open_cpu_energy(powercap.path());
+  ASSERT_TRUE(opened.joules) << opened.why_absent;
   for (const double sum : {2.0, 1002.0}) {
     powercap.write("intel-rapl:0/energy_uj", "1000000");
-    EXPECT_DOUBLE_EQ(opened.meter->joules().value(), sum);
+    EXPECT_DOUBLE_EQ(opened.joules().value(), sum);
     powercap.write("intel-rapl:0/energy_uj", "999000000");
-    EXPECT_DOUBLE_EQ(opened.meter->joules().value(), sum + 998.0);
+    EXPECT_DOUBLE_EQ(opened.joules().value(), sum + 998.0);
   }
 }
 
 TEST(EnergyOfPackages, WhatCannotBeReadIsNamed) {
   Powercap powercap;
   powercap.zone("intel-rapl:0", "package-0", "");
-  const OpenedEnergyMeter opened = open_cpu_energy(powercap.path());
-  EXPECT_EQ(opened.meter, nullptr);
-  EXPECT_NE(opened.why_absent.find("intel-rapl:0/energy_uj cannot be read"), std::string::npos) << opened.why_absent;
-  EXPECT_NE(open_cpu_energy("/no/such/folder").why_absent.find("/no/such/folder has no RAPL package"),
-            std::string::npos);
+  const EnergyMeter opened = open_cpu_energy(powercap.path());
+  EXPECT_FALSE(opened.joules);
+  EXPECT_TRUE(has(opened.why_absent, "intel-rapl:0/energy_uj cannot be read"));
+  EXPECT_TRUE(has(open_cpu_energy("/no/such/folder").why_absent, "/no/such/folder has no RAPL package"));
 }
 
 TEST(EnergyOfPackages, OnThisMachineItCountsOrReportsWhy) {
-  const OpenedEnergyMeter opened = open_cpu_energy();
-  EXPECT_NE(opened.meter == nullptr, opened.why_absent.empty());
-  EXPECT_TRUE(!opened.meter || opened.meter->joules().value_or(0) >= 0);
+  const EnergyMeter opened = open_cpu_energy();
+  EXPECT_EQ(static_cast<bool>(opened.joules), opened.why_absent.empty());
+  EXPECT_TRUE(!opened.joules || opened.joules().value_or(0) >= 0);
 }
 
 }  // namespace

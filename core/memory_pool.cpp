@@ -6,15 +6,12 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::core {
 namespace {
 
 constexpr std::size_t kAlone = kNumSizeClasses;
-
-std::size_t round_up(std::size_t size_bytes, std::size_t grain_bytes) {
-  return (size_bytes + grain_bytes - 1) / grain_bytes * grain_bytes;
-}
 
 // Returns kNumSizeClasses for sizes above any device's memory.
 std::size_t class_of(std::size_t size_bytes) {
@@ -117,7 +114,6 @@ MemoryPool::Blocks::iterator MemoryPool::add_chunk(std::size_t size_class, std::
   auto* const memory = static_cast<std::byte*>(raw_->allocate(chunk_bytes));
   if (memory == nullptr) return blocks_.end();
   bytes_.reserved += chunk_bytes;
-  bytes_.peak_reserved = std::max(bytes_.peak_reserved, bytes_.reserved);
   const Block block{.chunk = memory, .chunk_bytes = chunk_bytes, .size_bytes = chunk_bytes, .size_class = size_class};
   const auto added = blocks_.emplace(memory, block).first;
   list(added);

@@ -36,8 +36,6 @@ struct PoolBytes {
   std::size_t held = 0;  // held by the program, as requested
   std::size_t peak_held = 0;
   std::size_t reserved = 0;  // taken from the device: held, kept, and rounding
-  std::size_t peak_reserved = 0;
-  std::size_t kept = 0;  // for reuse: free, or waiting for events
 };
 
 // Requests up to `most_bytes` are rounded up to `grain_bytes` and are pieces of chunks of `chunk_bytes`; 0: chunks of

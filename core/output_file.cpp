@@ -47,6 +47,18 @@ std::string lock_owner(int descriptor) {
   return "another process";
 }
 
+// Returns false if the system refuses, with the reason in errno.
+bool write_at_offset(int descriptor, std::size_t at, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = pwrite(descriptor, text.data(), text.size(), static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    at += static_cast<std::size_t>(written);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
 bool is_named(int descriptor, const std::string& path) {
   struct stat open_file {};
   struct stat named {};
@@ -103,23 +115,13 @@ void AtomicFile::fail(int error_number) {
 
 void AtomicFile::write(std::string_view text) {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor_, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(errno);
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (!write_at_offset(descriptor_, end_, text)) fail(errno);
+  end_ += text.size();
 }
 
 void AtomicFile::write_over_beginning(std::string_view text) {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
-  for (off_t at = 0; !text.empty();) {
-    const ssize_t written = pwrite(descriptor_, text.data(), text.size(), at);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(errno);
-    text.remove_prefix(static_cast<std::size_t>(written));
-    at += written;
-  }
+  if (!write_at_offset(descriptor_, 0, text)) fail(errno);
 }
 
 void AtomicFile::commit() {
@@ -179,24 +181,13 @@ void RecordFile::fail(int error_number) {
   throw Error(Failure::internal, "cannot write " + path_ + ": " + system_reason(error_number));
 }
 
-bool RecordFile::put(std::size_t at, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(at));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    at += static_cast<std::size_t>(written);
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 // Cuts off bytes that an earlier run or a longer line left, before the first line and after each line, so that the file
 // always consists of whole lines.
 void RecordFile::write_at(std::size_t at, const std::string& line) {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
   if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);
   const std::string text = line + "\n";
-  if (!put(at, text)) {
+  if (!write_at_offset(descriptor_, at, text)) {
     const int error_number = errno;
     if (ftruncate(descriptor_, static_cast<off_t>(at)) != 0) fail(errno);
     end_ = at;
@@ -221,7 +212,7 @@ void RecordFile::rewrite_line(const std::string& line) {
 void RecordFile::overwrite_line(std::size_t begins, std::size_t size, std::string line) {
   LOCKSTEP_CHECK(line.size() <= size && begins + size < end_, "the new line fits into the old one");
   line.resize(size, ' ');
-  if (!put(begins, line)) fail(errno);
+  if (!write_at_offset(descriptor_, begins, line)) fail(errno);
 }
 
 void RecordFile::commit() {

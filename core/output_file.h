@@ -34,6 +34,7 @@ class AtomicFile {
   std::string partial_;  // temporary name in the target's folder
   bool is_named_ = false;
   int descriptor_ = -1;
+  std::size_t end_ = 0;  // offset at which the next text begins
 };
 
 // Folder of a file: "." for a mere name.
@@ -77,7 +78,6 @@ class RecordFile {
 
  private:
   void write_at(std::size_t at, const std::string& line);
-  bool put(std::size_t at, std::string_view text);  // false if the system refuses, with the reason in errno
   [[noreturn]] void fail(int error_number);
 
   std::string path_;

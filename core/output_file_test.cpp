@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "testing/core/fixtures.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::core {
 namespace {
@@ -34,15 +35,6 @@ class AtomicFileTest : public testing::Test {
   const fs::path folder_ = temporary_.path();
   const std::string target_ = temporary_ / "records.jsonl";
 };
-
-std::string error_text(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 // Runs the action in a child process and returns the action's text, or "killed".
 std::string in_child(const std::function<std::string()>& action) {
@@ -103,7 +95,7 @@ TEST_F(AtomicFileTest, AFolderThatIsNotThereIsRefusedAtOnce) {
 TEST_F(AtomicFileTest, DevicesAndFoldersAreRefused) {
   EXPECT_EQ(error_text([] { AtomicFile file("/dev/full"); }),
             "cannot write /dev/full: it exists and is not a regular file; allowed: a new file's name");
-  EXPECT_NE(error_text([&] { AtomicFile file(folder_.string()); }).find("not a regular file"), std::string::npos);
+  EXPECT_TRUE(has(error_text([&] { AtomicFile file(folder_.string()); }), "not a regular file"));
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
 }
 

@@ -16,6 +16,7 @@
 #include "core/ranks.h"
 #include "core/record.h"
 #include "testing/core/fake_nvml.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::core {
 namespace {
@@ -30,7 +31,7 @@ TEST(Provenance, SourceIsARevisionOrUnknown) {
 TEST(Provenance, BuildNamesCompilerFlagsAndType) {
   const Build found = build();
   EXPECT_TRUE(std::regex_match(*found.compiler, std::regex("(GNU|Clang) [0-9.]+"))) << *found.compiler;
-  EXPECT_NE(found.flags->find("-std=c++20"), std::string::npos) << *found.flags;
+  EXPECT_TRUE(has(*found.flags, "-std=c++20"));
   EXPECT_EQ(found.flags->find('/'), std::string::npos) << "a path";
   EXPECT_FALSE(found.type->empty());
   EXPECT_TRUE(std::regex_match(found.version, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+"))) << found.version;
@@ -46,7 +47,7 @@ TEST(Provenance, MachineIsThisOne) {
   std::ifstream cpuinfo("/proc/cpuinfo");
   const std::string text((std::istreambuf_iterator<char>(cpuinfo)), {});
   if (machine.cpu) {
-    EXPECT_NE(text.find(*machine.cpu), std::string::npos);
+    EXPECT_TRUE(has(text, *machine.cpu));
   }
   if (machine.caches.l1d_bytes && machine.caches.l2_bytes) {
     EXPECT_LE(*machine.caches.l1d_bytes, *machine.caches.l2_bytes);

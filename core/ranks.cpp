@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/wait.h"
 
 namespace lockstep::core {
@@ -35,10 +36,6 @@ constexpr std::size_t kHugeFromBytes = std::size_t{4}
                                        << 20;  // for smaller regions, clearing a huge page costs more than it saves
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kSmallAlignment = 128;
-
-std::size_t round_up(std::size_t value, std::size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

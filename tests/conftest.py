@@ -60,6 +60,19 @@ class Programs:
         whole_env = {**os.environ, "LOCKSTEP_TUNING": "/dev/null/tuning.json", **(env or {})}
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=whole_env, check=False)
 
+    def output(self, *words: str) -> str:
+        """Text that a run prints, which must succeed."""
+        done = self.run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refusal(self, *words: str) -> str:
+        """The one line with which a program refuses its input."""
+        done = self.run(*words)
+        assert done.returncode == 6, done.stdout + done.stderr
+        assert done.stderr.startswith(words[0] + ": ") and done.stderr.count("\n") == 1, done.stderr
+        return done.stderr.rstrip("\n")
+
 
 @pytest.fixture(scope="session")
 def programs() -> Programs:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from conftest import Programs
+from conftest import Programs, records_of
 from test_mini_train import MPIRUN
 from test_sweeps import ALL_PROGRAMS
 
@@ -17,9 +16,7 @@ USAGE = 6
 
 
 def printed_plans(programs: Programs, *words: str) -> list[str]:
-    done = programs.run(*words, "--print-plan")
-    assert done.returncode == 0, done.stderr
-    return re.split(r"\n(?=plan )", done.stdout)
+    return re.split(r"\n(?=plan )", programs.output(*words, "--print-plan"))
 
 
 def files_of(folder: Path, plans: list[str]) -> str:
@@ -30,8 +27,7 @@ def files_of(folder: Path, plans: list[str]) -> str:
 
 
 def records(file: Path, kind: str = "row") -> list[dict]:
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line["record"] == kind]
+    return [line for line in records_of(file) if line["record"] == kind]
 
 
 # A hypercube needs a power of two of ranks.
@@ -42,8 +38,7 @@ def test_a_printed_plan_of_every_algorithm_comes_back_and_gives_the_same(program
     words = [program, "--ranks", ranks, "-b", "512K", "-e", "512K", "--algo", "all"]
     plans = printed_plans(programs, *words)
     names = [plan.split()[2] for plan in plans]
-    done = programs.run(*words, "-n", "2", "--plan", files_of(tmp_path, plans), "--json", str(tmp_path / "r.jsonl"))
-    assert done.returncode == 0, done.stderr
+    programs.output(*words, "-n", "2", "--plan", files_of(tmp_path, plans), "--json", str(tmp_path / "r.jsonl"))
     rows = {(row["algorithm"], row["in_place"]): row for row in records(tmp_path / "r.jsonl")}
     placements = [False] if program == "alltoallv_perf" else [False, True]
     assert set(rows) == {(prefix + name, in_place) for name in names for prefix in ("", "plan:") for in_place in placements}
@@ -72,9 +67,7 @@ def test_a_plan_with_one_mistake_is_refused_where_it_is(programs: Programs, tmp_
         if mistake == lines:
             continue
         file.write_text("\n".join(mistake) + "\n", encoding="utf-8")
-        done = programs.run("all_reduce_perf", "--plan", str(file), "-b", "4K", "-e", "4K")
-        assert done.returncode == USAGE, (mistake, done.stdout)
-        (complaint,) = done.stderr.splitlines()
+        complaint = programs.refusal("all_reduce_perf", "--plan", str(file), "-b", "4K", "-e", "4K")
         said = re.match(rf"all_reduce_perf: {re.escape(str(file))}(?::(\d+))?: rank \d+(?: lane \d+ step \d+: ([^:]*))?: ",
                         complaint)
         assert said, complaint
@@ -86,9 +79,7 @@ def test_a_plan_with_one_mistake_is_refused_where_it_is(programs: Programs, tmp_
 def test_refusals_name_the_file_and_what_is_allowed(programs: Programs, tmp_path: Path) -> None:
     def complaint(text: str, *words: str) -> str:
         (tmp_path / "a.plan").write_text(text, encoding="utf-8")
-        done = programs.run(*words, "--plan", str(tmp_path / "a.plan"))
-        assert done.returncode == USAGE and len(done.stderr.splitlines()) == 1, done.stderr
-        return done.stderr.replace(str(tmp_path) + "/", "").strip()
+        return programs.refusal(*words, "--plan", str(tmp_path / "a.plan")).replace(str(tmp_path) + "/", "")
 
     gather = printed_plans(programs, "gather_perf", "--ranks", "2", "-r", "1", "-b", "1K", "-e", "1K")[0]
     assert complaint(gather, "all_reduce_perf") == (
@@ -99,10 +90,9 @@ def test_refusals_name_the_file_and_what_is_allowed(programs: Programs, tmp_path
     assert complaint("plan gather x ranks=2 root=0 chunks=1 scratch=0\nrank 0 lane 0\n  shout input[0] -> 1\n",
                      "gather_perf").startswith("gather_perf: a.plan:3:3: found 'shout'; allowed: ")
     assert complaint(gather, "gather_perf", "-r", "1", "--print-plan", "--json", "x").endswith("allowed: one of the two")
-    missing = programs.run("gather_perf", "--plan", str(tmp_path))
-    assert missing.returncode == USAGE and missing.stderr.endswith("cannot be read: Is a directory; allowed: a file with a plan, as text or MSCCL XML\n")
-    twice = programs.run("gather_perf", "-r", "1", "--plan", f"{tmp_path / 'a.plan'},{tmp_path / 'a.plan'}")
-    assert twice.returncode == USAGE and "allowed: another name" in twice.stderr
+    assert programs.refusal("gather_perf", "--plan", str(tmp_path)).endswith(
+        "cannot be read: Is a directory; allowed: a file with a plan, as text or MSCCL XML")
+    assert "allowed: another name" in programs.refusal("gather_perf", "-r", "1", "--plan", f"{tmp_path / 'a.plan'},{tmp_path / 'a.plan'}")
 
 
 def test_plans_are_drawn(programs: Programs) -> None:
@@ -146,10 +136,9 @@ rank 1 lane 0
 def test_a_plan_of_ones_own_runs_in_every_way(programs: Programs, tmp_path: Path, extra: list[str]) -> None:
     file = tmp_path / "eager.plan"
     file.write_text(EAGER, encoding="utf-8")
-    done = programs.run("all_reduce_perf", "--plan", str(file), "-b", "8", "-e", "1M", "-f", "128", "-n", "3", *extra,
-                        "--json", str(tmp_path / "r.jsonl"))
-    assert done.returncode == 0, done.stderr
-    assert "# plan:eager: the user's own plan, proved" in done.stdout
+    printed = programs.output("all_reduce_perf", "--plan", str(file), "-b", "8", "-e", "1M", "-f", "128", "-n", "3", *extra,
+                              "--json", str(tmp_path / "r.jsonl"))
+    assert "# plan:eager: the user's own plan, proved" in printed
     rows = [row for row in records(tmp_path / "r.jsonl") if row["algorithm"] == "plan:eager"]
     assert len(rows) == 2 * 3 and all(row["wrong"] == 0 and row["plan"]["steps"] == 2 for row in rows)
     assert all((row["plan"]["predicted_us"] is not None) == ("--explain" in extra) for row in rows)
@@ -207,9 +196,8 @@ def hierarchical_all_reduce(channels: int) -> str:
 def test_an_algorithm_as_msccl_xml_runs_in_every_way(programs: Programs, tmp_path: Path, extra: list[str]) -> None:
     file = tmp_path / "two.xml"
     file.write_text(hierarchical_all_reduce(2), encoding="utf-8")
-    done = programs.run("all_reduce_perf", "--plan", str(file), "-b", "8", "-e", "1M", "-f", "128", "-n", "3", *extra,
-                        "--json", str(tmp_path / "r.jsonl"))
-    assert done.returncode == 0, done.stderr
+    programs.output("all_reduce_perf", "--plan", str(file), "-b", "8", "-e", "1M", "-f", "128", "-n", "3", *extra,
+                    "--json", str(tmp_path / "r.jsonl"))
     rows = records(tmp_path / "r.jsonl")
     assert len(rows) >= 3 and {row["algorithm"] for row in rows} == {"plan:two_step"}
     assert "simulated" in extra or all(row["wrong"] == 0 and row["plan"]["steps"] == 3 for row in rows)
@@ -242,8 +230,7 @@ def test_every_algorithm_is_written_as_msccl_xml_and_runs(programs: Programs, tm
         files.append(tmp_path / f"{number}.xml")
         files[-1].write_text(done.stdout, encoding="utf-8")
     reader = "all_gather_perf" if program == "hypercube_perf" else program  # which is what a hypercube does
-    done = programs.run(reader, "-b", "64K", "-e", "64K", "-n", "2", "--plan", ",".join(map(str, files)), "--json", str(tmp_path / "r.jsonl"))
-    assert done.returncode == 0, done.stderr
+    programs.output(reader, "-b", "64K", "-e", "64K", "-n", "2", "--plan", ",".join(map(str, files)), "--json", str(tmp_path / "r.jsonl"))
     rows = records(tmp_path / "r.jsonl")
     assert {row["algorithm"] for row in rows} == {"plan:" + name for name in names}
     assert len(rows) == 2 * len(names) and all(row["wrong"] == 0 for row in rows)
@@ -252,9 +239,8 @@ def test_every_algorithm_is_written_as_msccl_xml_and_runs(programs: Programs, tm
 def test_msccl_xml_is_refused_with_one_line(programs: Programs, tmp_path: Path) -> None:
     def complaint(text: str, *words: str) -> str:
         (tmp_path / "a.xml").write_text(text, encoding="utf-8")
-        done = programs.run("all_reduce_perf", "--plan", str(tmp_path / "a.xml"), *words)
-        assert done.returncode == USAGE and len(done.stderr.splitlines()) == 1, done.stderr
-        return done.stderr.replace(str(tmp_path) + "/", "").removeprefix("all_reduce_perf: ").strip()
+        refusal = programs.refusal("all_reduce_perf", "--plan", str(tmp_path / "a.xml"), *words)
+        return refusal.replace(str(tmp_path) + "/", "").removeprefix("all_reduce_perf: ")
 
     good = hierarchical_all_reduce(1)
     assert complaint(good.replace('coll="allreduce"', 'coll="custom"')).startswith('a.xml:1: <algo> has coll="custom"; allowed: allreduce, ')
@@ -272,9 +258,8 @@ def test_msccl_xml_is_refused_with_one_line(programs: Programs, tmp_path: Path) 
     gather = programs.run("all_gather_perf", "--algo", "ring", "--ranks", "3", "-b", "1K", "-e", "1K", "--print-msccl").stdout
     assert complaint(gather) == "a.xml: is a plan of all_gather; allowed: all_reduce, which all_reduce_perf measures"
 
-    several = programs.run("all_reduce_perf", "--algo", "all", "--ranks", "4", "--print-msccl")
-    assert several.returncode == USAGE and "plans would run, and MSCCL XML holds one; allowed: " in several.stderr
-    both = programs.run("all_reduce_perf", "--draw", "--print-msccl")
-    assert both.returncode == USAGE and len(both.stderr.splitlines()) == 1 and both.stderr.endswith("allowed: one of them\n")
-    none = programs.run("sendrecv_perf", "--algo", "direct", "--print-msccl", "-b", "1K", "-e", "1K")
-    assert none.returncode == USAGE and "send_recv has no form in MSCCL XML; allowed: " in none.stderr
+    several = programs.refusal("all_reduce_perf", "--algo", "all", "--ranks", "4", "--print-msccl")
+    assert "plans would run, and MSCCL XML holds one; allowed: " in several
+    assert programs.refusal("all_reduce_perf", "--draw", "--print-msccl").endswith("allowed: one of them")
+    none = programs.refusal("sendrecv_perf", "--algo", "direct", "--print-msccl", "-b", "1K", "-e", "1K")
+    assert "send_recv has no form in MSCCL XML; allowed: " in none

@@ -35,9 +35,7 @@ scaling 1 scaling {TRAINED} --batch 2 --steps 1 --layouts dp=1
 
 
 def lines_of(programs: Programs, *words: str) -> list[list[str]]:
-    done = programs.run("suite", "--list", *words)
-    assert done.returncode == 0, done.stderr
-    return [line.split() for line in done.stdout.splitlines()]
+    return [line.split() for line in programs.output("suite", "--list", *words).splitlines()]
 
 
 def test_the_quick_suite_has_a_line_for_each_page_of_the_report(programs: Programs) -> None:
@@ -118,19 +116,16 @@ def test_what_is_no_program_is_refused_before_anything_runs(programs: Programs, 
     for command, text in (("all_reduce", "no program 'all_reduce'; allowed: those of"),
                           ("../bin/suite", "no program '../bin/suite'")):
         suite.write_text(f"good 1 pipeline_perf\nbad 1 {command}\n", encoding="utf-8")
-        done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "none"))
-        assert done.returncode == USAGE and f"suite line 'bad': {text}" in done.stderr, done.stderr
-        assert done.stderr.count("\n") == 1 and not (tmp_path / "none").exists()
+        assert f"suite line 'bad': {text}" in programs.refusal("suite", "--suite", str(suite), "--out", str(tmp_path / "none"))
+        assert not (tmp_path / "none").exists()
     suite.write_text("good -1 pipeline_perf\n", encoding="utf-8")
-    done = programs.run("suite", "--suite", str(suite))
-    assert done.returncode == USAGE and f"{suite}:1: allowed: NAME WEIGHT COMMAND, the weight above 0" in done.stderr
+    assert f"{suite}:1: allowed: NAME WEIGHT COMMAND, the weight above 0" in programs.refusal("suite", "--suite", str(suite))
 
 
 def test_the_records_of_all_programs_make_one_report(programs: Programs, tmp_path: Path) -> None:
     suite, records, report = (tmp_path / name for name in ("all.suite", "records", "report"))
     suite.write_text(SMALL, encoding="utf-8")
-    done = programs.run("suite", "--suite", str(suite), "--out", str(records), "--time-budget", "5")
-    assert done.returncode == 0, done.stderr
+    programs.output("suite", "--suite", str(suite), "--out", str(records), "--time-budget", "5")
     made = subprocess.run(["/usr/bin/python3", "-m", "reports", *map(str, sorted(records.glob("*.jsonl"))), "-o", str(report)],
                           cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert made.returncode == 0, made.stderr

@@ -70,15 +70,14 @@ def out_of_bounds(text: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("program", ALL_PROGRAMS)
 def test_every_program_gives_verified_rows(programs: Programs, program: str) -> None:
-    result = programs.run(program, "-b", "8", "-e", "64K", "-f", "16", "--ranks", "4", "-n", "5", "--algo", "all")
-    assert result.returncode == 0, result.stderr
-    rows = table_rows(result.stdout)
+    printed = programs.output(program, "-b", "8", "-e", "64K", "-f", "16", "--ranks", "4", "-n", "5", "--algo", "all")
+    rows = table_rows(printed)
     assert len({row.size for row in rows}) >= 3
     assert all(row.out_of_place.wrong == 0 for row in rows)
     if program != "alltoallv_perf":
         assert all(row.in_place.wrong == 0 for row in rows)
-    assert out_of_bounds(result.stdout) == (0, "OK")
-    assert average_bus_bandwidth(result.stdout) >= 0
+    assert out_of_bounds(printed) == (0, "OK")
+    assert average_bus_bandwidth(printed) >= 0
 
 
 @pytest.mark.parametrize("program", sorted(FACTORS))
@@ -91,10 +90,9 @@ def test_bandwidths_follow_from_size_and_time(programs: Programs, program: str) 
 
 
 def test_counts_below_the_rank_count_and_all_types(programs: Programs) -> None:
-    result = programs.run("all_reduce_perf", "-b", "1", "-e", "32", "-f", "2", "--ranks", "5", "-d", "all", "-o", "all",
-                          "-n", "2", "--algo", "ring,two_shot")
-    assert result.returncode == 0, result.stderr
-    rows = table_rows(result.stdout)
+    printed = programs.output("all_reduce_perf", "-b", "1", "-e", "32", "-f", "2", "--ranks", "5", "-d", "all", "-o", "all",
+                              "-n", "2", "--algo", "ring,two_shot")
+    rows = table_rows(printed)
     assert len({row.dtype for row in rows}) == 12
     assert len({row.op for row in rows}) == 5
     assert all(row.out_of_place.wrong == 0 and row.in_place.wrong == 0 for row in rows)
@@ -112,9 +110,8 @@ def test_processes_give_the_same_rows_as_threads(programs: Programs) -> None:
 
 def test_records_follow_the_schema_and_repeat_the_table(programs: Programs, tmp_path: Path) -> None:
     target = tmp_path / "records.jsonl"
-    result = programs.run("all_reduce_perf", "-b", "8", "-e", "1K", "-f", "128", "--ranks", "2", "--algo", "ring,one_shot",
-                          "--explain", "--json", str(target))
-    assert result.returncode == 0, result.stderr
+    programs.output("all_reduce_perf", "-b", "8", "-e", "1K", "-f", "128", "--ranks", "2", "--algo", "ring,one_shot",
+                    "--explain", "--json", str(target))
     run, *rows = records_of(target)
     assert run["record"] == "run" and run["ranks"] == 2 and run["machine"]["cores"] >= 1
     assert len(rows) == 2 * 2 * 2  # sizes, algorithms, placements
@@ -129,14 +126,13 @@ def test_nccl_tests_json_repeats_the_table_and_replaces_nothing(programs: Progra
     target = tmp_path / "out.json"
     target.write_text("mine")
     words = ["all_reduce_perf", "-b", "1K", "-e", "4K", "-f", "4", "--ranks", "2", "-n", "4", "-I", "1", "-K", "1"]
-    result = programs.run(*words, "-J", str(target))
-    assert result.returncode == 0, result.stderr
+    printed = programs.output(*words, "-J", str(target))
     assert target.read_text() == "mine"
     document = json.loads((tmp_path / "out.json.0").read_text())
     assert document["version"] == 3 and document["env"] == []
     assert str(tmp_path) not in json.dumps(document["args"])
     assert document["config"]["step_factor"] == 4 and len(document["config"]["devices"]) == 2
-    for written, row in zip(document["results"], table_rows(result.stdout), strict=True):
+    for written, row in zip(document["results"], table_rows(printed), strict=True):
         assert (written["size"], written["type"], written["redop"], written["root"]) == (row.size, "float", "sum", "    -1")
         assert written["out_of_place"]["time"] == pytest.approx(row.out_of_place.time_us, abs=0.006)
         assert written["in_place"]["nwrong"] == 0
@@ -147,21 +143,19 @@ def test_nccl_tests_json_repeats_the_table_and_replaces_nothing(programs: Progra
 
 def test_emulated_links_are_labelled_and_slow(programs: Programs, tmp_path: Path) -> None:
     target = tmp_path / "records.jsonl"
-    result = programs.run("sendrecv_perf", "-b", "1M", "-e", "1M", "--ranks", "2", "-n", "5", "--link",
-                          "latency_us=300,gbps=1", "--json", str(target))
-    assert result.returncode == 0, result.stderr
-    assert "EMULATED" in result.stdout
-    (row,) = table_rows(result.stdout)
+    printed = programs.output("sendrecv_perf", "-b", "1M", "-e", "1M", "--ranks", "2", "-n", "5", "--link",
+                              "latency_us=300,gbps=1", "--json", str(target))
+    assert "EMULATED" in printed
+    (row,) = table_rows(printed)
     assert row.out_of_place.time_us > 300 + (1 << 20) / 1e3  # the emulated link cannot be beaten
     assert {json.loads(line)["basis"] for line in target.read_text().splitlines()} == {"emulated"}
 
 
 def test_on_emulated_links_the_prediction_comes_from_the_stated_numbers(programs: Programs) -> None:
-    result = programs.run("sendrecv_perf", "-b", "1M", "-e", "1M", "--ranks", "2", "-n", "3", "--explain", "--link",
-                          "latency_us=300,gbps=1")
-    assert result.returncode == 0, result.stderr
-    heading = next(line for line in result.stdout.splitlines() if line.split()[:2] == ["#", "size"]).split()[1:]
-    row = next(line for line in result.stdout.splitlines() if line.split()[:1] == [str(1 << 20)]).split()
+    printed = programs.output("sendrecv_perf", "-b", "1M", "-e", "1M", "--ranks", "2", "-n", "3", "--explain", "--link",
+                              "latency_us=300,gbps=1")
+    heading = next(line for line in printed.splitlines() if line.split()[:2] == ["#", "size"]).split()[1:]
+    row = next(line for line in printed.splitlines() if line.split()[:1] == [str(1 << 20)]).split()
     cell = lambda name: float(row[heading.index(name)])  # noqa: E731
     assert cell("links") == pytest.approx(300 + (1 << 20) / 1e3, rel=1e-4)
     assert cell("predict") >= cell("links") and cell("memory") > 0
@@ -248,8 +242,7 @@ def test_the_records_of_a_suite_make_a_report(programs: Programs, tmp_path: Path
     suite.write_text("# name weight command\n"
                      "shift 1 sendrecv_perf --ranks 2 -b 64 -e 1M -f 4 -n 5 --algo direct\n"
                      "sums  2 all_reduce_perf --ranks 2 -b 64 -e 1M -f 16 -n 5 --explain --algo ring,tree\n")
-    ran = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "3")
-    assert ran.returncode == 0, ran.stderr
+    programs.output("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "3")
     records = sorted(str(path) for path in (tmp_path / "records").glob("*.jsonl"))
     assert len(records) == 2
     made = subprocess.run(["/usr/bin/python3", "-m", "reports", *records, "-o", str(tmp_path / "report")], cwd=ROOT,
@@ -261,9 +254,8 @@ def test_the_records_of_a_suite_make_a_report(programs: Programs, tmp_path: Path
 
 def test_tune_writes_a_table_that_auto_follows(programs: Programs, tmp_path: Path) -> None:
     table = tmp_path / "tuning.json"
-    tuned = programs.run("tune", "--collectives", "all_reduce", "--ranks", "2", "-b", "1K", "-e", "1K", "--time-budget", "2",
-                         "--output", str(table))
-    assert tuned.returncode == 0, tuned.stderr
+    programs.output("tune", "--collectives", "all_reduce", "--ranks", "2", "-b", "1K", "-e", "1K", "--time-budget", "2",
+                    "--output", str(table))
     (entry,) = json.loads(table.read_text())["entries"]
     swept = programs.run("all_reduce_perf", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "2", "--algo", "auto",
                          env={"LOCKSTEP_TUNING": str(table)})
@@ -276,18 +268,13 @@ SIMULATED = ("--transport", "simulated", "--machine", "dgx-h100")
 SIZES = ("-b", "1K", "-e", "16M", "-f", "16")
 
 
-def records(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
 @pytest.mark.parametrize("program", [name for name in ALL_PROGRAMS if name != "alltoallv_perf"])
 def test_every_algorithm_of_every_collective_is_simulated_and_says_so(programs: Programs, tmp_path: Path,
                                                                       program: str) -> None:
     file = tmp_path / "r.jsonl"
-    done = programs.run(program, *SIMULATED, "--ranks", "8,16", *SIZES, "--algo", "all", "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("# SIMULATED: ") == 2
-    lines = records(file)
+    printed = programs.output(program, *SIMULATED, "--ranks", "8,16", *SIZES, "--algo", "all", "--json", str(file))
+    assert printed.count("# SIMULATED: ") == 2
+    lines = records_of(file)
     runs, rows = ([line for line in lines if line["record"] == kind] for kind in ("run", "row"))
     assert {run["simulated_machine"] for run in runs} == {"dgx-h100"}
     assert {run["rank_kind"] for run in runs} == {"simulated"}
@@ -309,11 +296,10 @@ def test_a_simulated_row_is_explained_by_its_plan(programs: Programs) -> None:
 
 
 def test_a_placement_that_a_collective_lacks_is_not_available(programs: Programs, tmp_path: Path) -> None:
-    done = programs.run("alltoallv_perf", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "2", "-I", "1", "--stats")
-    assert done.returncode == 0, done.stderr
-    row = next(line for line in done.stdout.splitlines() if not line.startswith("#")).split()
+    printed = programs.output("alltoallv_perf", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "2", "-I", "1", "--stats")
+    row = next(line for line in printed.splitlines() if not line.startswith("#")).split()
     assert row[13:21] == ["N/A"] * 8 and row[-3:] == ["N/A"] * 3, row
-    (tmp_path / "t.txt").write_text(done.stdout)
+    (tmp_path / "t.txt").write_text(printed)
     told = subprocess.run([sys.executable, "-m", "reports", str(tmp_path / "t.txt"), "--summary"], capture_output=True, text=True,
                           timeout=120, check=False, cwd=ROOT)
     assert told.returncode == 0, told.stderr
@@ -336,9 +322,8 @@ def test_a_users_own_plan_is_simulated(programs: Programs, tmp_path: Path) -> No
     printed = programs.run(*words, "--algo", "ring", "--print-plan").stdout
     file = tmp_path / "mine.plan"
     file.write_text(printed, encoding="utf-8")
-    done = programs.run(*words, *SIMULATED, *SIZES, "--plan", str(file), "--algo", "ring")
-    assert done.returncode == 0, done.stderr
-    times = [line.split()[5] for line in done.stdout.splitlines() if not line.startswith("#")]
+    printed = programs.output(*words, *SIMULATED, *SIZES, "--plan", str(file), "--algo", "ring")
+    times = [line.split()[5] for line in printed.splitlines() if not line.startswith("#")]
     assert times[0::2] == times[1::2] and len(times) == 8
 
 
@@ -352,5 +337,4 @@ def test_a_users_own_plan_is_simulated(programs: Programs, tmp_path: Path) -> No
     (("--transport", "simulated", "--machine", "nope"), "machine: 'nope' is not known"),
 ])
 def test_what_has_no_meaning_is_refused_in_a_line(programs: Programs, words: tuple[str, ...], why: str) -> None:
-    done = programs.run("all_reduce_perf", *words)
-    assert done.returncode == 6 and why in done.stderr and len(done.stderr.splitlines()) == 1
+    assert why in programs.refusal("all_reduce_perf", *words)

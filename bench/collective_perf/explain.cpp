@@ -90,7 +90,7 @@ plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool
 PlanFacts facts_of(const plan::Plan& plan, const collectives::Operation& operation, const plan::CostModel* model) {
   const plan::Contents contents = plan::contents_of(plan, {.capacity = plan::kUnbounded});
   const plan::Counts counts = plan::count(plan, contents, operation);
-  PlanFacts facts{counts.steps, counts.busiest().bytes_sent, 0};
+  PlanFacts facts{{counts.steps, counts.busiest().bytes_sent}, {}, {}};
   for (const plan::RankCounts& rank : counts.ranks) facts.wire_bytes_total += rank.bytes_sent;
   if (model) facts.predicted_us = plan::predict(plan, contents, operation, *model).time_us;
   return facts;

@@ -26,21 +26,22 @@ const char* word(bool value) {
   return value ? "true" : "false";
 }
 
-Json config_of(const SweepFlags& flags, const Heading& heading) {
+Json config_of(const Heading& heading) {
+  const SweepFlags& flags = heading.flags;
   Json config{{"nthreads", heading.threads},
               {"ngpus", heading.gpus},
-              {"minimum_bytes", heading.sizes.min_bytes},
-              {"maximum_bytes", heading.sizes.max_bytes}};
-  if (heading.sizes.step_factor > 1) {
-    config["step_factor"] = heading.sizes.step_factor;
+              {"minimum_bytes", flags.sizes.min_bytes},
+              {"maximum_bytes", flags.sizes.max_bytes}};
+  if (flags.sizes.step_factor > 1) {
+    config["step_factor"] = flags.sizes.step_factor;
   } else {
-    config["step_bytes"] = heading.sizes.step_bytes;
+    config["step_bytes"] = flags.sizes.step_bytes;
   }
-  config["warmup_iters"] = heading.warmup_iterations;
-  config["iterations"] = heading.iterations;
-  config["aggregated_iterations"] = heading.calls_per_iteration;
+  config["warmup_iters"] = flags.warmup_iterations;
+  config["iterations"] = flags.iterations;
+  config["aggregated_iterations"] = flags.calls_per_iteration;
   config["validation"] = flags.check ? 1 : 0;
-  config["graph"] = heading.graph_launches;
+  config["graph"] = flags.device.graph_launches;
   config["blocking_collectives"] = word(flags.device.blocking != Blocking::none);
   config["parallel_init"] = word(true);  // whatever -p says
   config["devices"] = Json::array();
@@ -68,20 +69,20 @@ Json per_iteration_of(const Measured& measured, const RowResult& result, int ski
   const auto first = std::min(static_cast<std::size_t>(skipped), samples.size());
   const std::vector<double> times(samples.begin() + static_cast<std::ptrdiff_t>(first), samples.end());
   const double mean = times.empty() ? 0 : std::accumulate(times.begin(), times.end(), 0.0) / double(times.size());
-  return {{"skipped_iterations", skipped}, {"min_us", measured.min_us},
-          {"max_us", measured.max_us},     {"avg_us", mean},
-          {"p50_us", measured.p50_us},     {"p95_us", measured.p95_us},
-          {"p99_us", measured.p99_us},     {"stdev_us", mean * measured.cv_percent / 100},
-          {"cv_pct", measured.cv_percent}, {"times_us", times}};
+  return {{"skipped_iterations", skipped},     {"min_us", measured.samples.min},
+          {"max_us", measured.samples.max},    {"avg_us", mean},
+          {"p50_us", measured.samples.median}, {"p95_us", measured.samples.p95},
+          {"p99_us", measured.samples.p99},    {"stdev_us", mean * measured.cv_percent() / 100},
+          {"cv_pct", measured.cv_percent()},   {"times_us", times}};
 }
 
 Json result_of(const Row& row, const char* time = "time") {
   char root[16];
-  std::snprintf(root, sizeof root, "%6d", row.root);  // padded as nccl-tests pads it
-  return {{"size", row.bytes},
-          {"count", row.count},
-          {"type", row.type},
-          {"redop", row.op},
+  std::snprintf(root, sizeof root, "%6d", static_cast<int>(row.of.root));  // padded as nccl-tests pads it
+  return {{"size", row.of.bytes},
+          {"count", row.of.count},
+          {"type", row.of.dtype},
+          {"redop", row.of.op},
           {"root", root},
           {"out_of_place", placement_of(row.out_of_place, time)},
           {"in_place", placement_of(row.in_place, time)}};
@@ -89,9 +90,9 @@ Json result_of(const Row& row, const char* time = "time") {
 
 // Adds ranks, transport and algorithm, which nccl-tests does not have.
 Json with_choice(Json result, const Row& row) {
-  result["ranks"] = row.ranks;
-  result["transport"] = row.transport;
-  result["algorithm"] = row.algorithm;
+  result["ranks"] = row.of.ranks;
+  result["transport"] = row.of.transport;
+  result["algorithm"] = row.of.algorithm;
   return result;
 }
 
@@ -111,7 +112,7 @@ const std::string& NcclJson::path() const {
   return state_->path;
 }
 
-void NcclJson::begin(const SweepFlags& flags, const Heading& heading, int nccl_version) {
+void NcclJson::begin(const Heading& heading, int nccl_version) {
   Json& document = state_->document;
   if (!document.empty()) {
     if (nccl_version != 0) document["nccl_version"] = nccl_version;
@@ -119,11 +120,11 @@ void NcclJson::begin(const SweepFlags& flags, const Heading& heading, int nccl_v
   }
   document["version"] = 3;
   document["start_time"] = timestamp_now();
-  document["args"] = core::public_command(flags.command);
+  document["args"] = core::public_command(heading.flags.command);
   document["env"] = Json::array();
   document["nccl_version"] = nccl_version;
   document["lockstep_version"] = heading.version;
-  document["config"] = config_of(flags, heading);
+  document["config"] = config_of(heading);
   document["results"] = Json::array();
 }
 
@@ -137,7 +138,7 @@ void NcclJson::add(const Row& row, const Comparison& comparison, const SweepFlag
       result["in_place_per_iter"] = per_iteration_of(row.in_place, *comparison.in_place, flags.per_iteration_skip);
     }
   }
-  result["actual_iterations"] = out_of_place.timed_calls;
+  result["actual_iterations"] = out_of_place.iterations;
   result["experiment_name"] = flags.program;
   state_->document["results"].push_back(with_choice(std::move(result), row));
 }

@@ -23,9 +23,9 @@ struct RankSite {
   int process_id;
   int device;
   bool has_mps;
-  std::array<char, 64> host;
-  std::array<char, 32> bus_id;
-  std::array<char, 128> name;
+  std::array<char, 64> host = {};
+  std::array<char, 32> bus_id = {};
+  std::array<char, 128> name = {};
 };
 
 template <std::size_t kSize>
@@ -41,12 +41,7 @@ std::string without_function(const std::string& pci_id) {
 RankSite site_of_gpu(const core::Device& device, const backends::Backend& backend) {
   const std::vector<core::CudaDeviceInfo> gpus = backend.gpus();
   const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
-  RankSite site{.process_id = getpid(),
-                .device = device.index(),
-                .has_mps = gpu.shared_by_mps.value_or(false),
-                .host = {},
-                .bus_id = {},
-                .name = {}};
+  RankSite site{getpid(), device.index(), gpu.shared_by_mps.value_or(false)};
   put(site.bus_id, without_function(gpu.pci_id));
   put(site.name, device.name());
   return site;
@@ -54,12 +49,7 @@ RankSite site_of_gpu(const core::Device& device, const backends::Backend& backen
 
 RankSite site_of_core(int rank) {
   const core::Machine machine = core::this_machine();
-  RankSite site{.process_id = getpid(),
-                .device = rank % static_cast<int>(machine.cores),
-                .has_mps = false,
-                .host = {},
-                .bus_id = {},
-                .name = {}};
+  RankSite site{getpid(), rank % static_cast<int>(machine.cores), false};
   put(site.bus_id, "cpu");
   put(site.name, machine.cpu.value_or("cpu"));
   return site;

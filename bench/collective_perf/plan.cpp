@@ -15,6 +15,7 @@
 #include "collectives/transports/mpi_transport.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/options.h"
 #include "core/random.h"
 
@@ -278,8 +279,7 @@ std::size_t session_bytes(const SessionPlan& session) {
     }
   }
   if (session.flags.device.registration == 0) return most;
-  constexpr std::size_t kPage = libraries::NcclBuffers::kPageBytes;
-  return (most + kPage - 1) / kPage * kPage;
+  return round_up(most, libraries::NcclBuffers::kPageBytes);
 }
 
 void check_memory(const SessionPlan& session, const transports::MpiWorld* mpi) {

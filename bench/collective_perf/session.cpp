@@ -28,6 +28,12 @@ void* allocate_pool(backends::Endpoint& endpoint, std::size_t size_bytes) {
   return endpoint.buffers ? endpoint.buffers->allocate(size_bytes) : endpoint.device.allocate(size_bytes);
 }
 
+backends::Endpoint& endpoint_of(const backends::Backend& backend, const SessionPlan& session,
+                                std::span<backends::Endpoint* const> endpoints) {
+  const auto at = std::find(session.backends.begin(), session.backends.end(), &backend);
+  return *endpoints[static_cast<std::size_t>(at - session.backends.begin())];
+}
+
 // One trial of a table row, and its results.
 struct Placement {
   Candidate candidate;
@@ -65,23 +71,185 @@ class Session {
   }
 
  private:
-  void measure_models();
-  void run_operation(std::size_t index);
-  backends::Endpoint& endpoint_of(const backends::Backend& backend);
-  Placement prepare(const Operation& operation, const Candidate& candidate);
-  void tell_running(const Operation& operation, const Candidate& candidate) const;
-  core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const;
-  core::SteadyClocks measure_steadily(std::vector<Placement>& placements, std::size_t index);
-  int most_of_a_batch(const Trial& trial, double budget_s) const;
-  void measure_in_turn(std::vector<Placement>& placements, double budget_s);
-  bool has_lost(const std::vector<Placement>& placements, std::size_t index) const;
   bool wants_in_place(const Operation& operation) const { return has_in_place(operation.kind) && !flags_.race; }
-  bool rank0_says(bool mine);
-  RowResult result_of(const Placement& placement);
-  PlanFacts explain(const plan::Plan& plan, const Placement& placement) const;
-  double budget_of_operation_s(std::size_t index) const;
-  std::size_t free_bytes();
-  std::optional<GpuMemory> gpu_memory();
+  void measure_models() {
+    for (const auto* backend : session_.backends) {
+      if (!backend->has_plans()) continue;
+      models_[backend] =
+          measure_cost_model(endpoint_of(*backend, session_, endpoints_), pool_, rounds_, trial_options(session_));
+    }
+  }
+
+  void tell_running(const Operation& operation, const Candidate& candidate) const {
+    if (is_rank0_) sink_.running(operation, candidate);
+  }
+
+  Placement prepare(const Operation& operation, const Candidate& candidate) {
+    backends::Endpoint& endpoint = endpoint_of(*candidate.backend, session_, endpoints_);
+    auto trial = std::make_unique<Trial>(endpoint, operation, sweep::prepare(endpoint, operation, candidate), pool_,
+                                         rounds_, trial_options(session_));
+    trial->warm_up(flags_.warmup_iterations);
+    return {candidate, operation, std::move(trial)};
+  }
+
+  // Seconds of the session's budget that remain, shared evenly among the operations left; 0 without a budget.
+  double budget_of_operation_s(std::size_t index) const {
+    if (session_.time_budget_s <= 0) return 0;
+    constexpr double kLeastBudgetS = 1e-3;  // a budget that is used up must not become 0, which means no budget
+    const double used_s = core::us_between(start_, core::Clock::now()) / 1e6;
+    const double left_s = std::max(session_.time_budget_s - used_s, kLeastBudgetS);
+    return left_s / static_cast<double>(session_.operations.size() - index);
+  }
+
+  // Rank 0 decides, as clocks and samples differ between ranks.
+  bool rank0_says(bool mine) { return transports::all_gather_value(endpoint_.world, mine ? 1 : 0)[0] != 0; }
+
+  // Collective: all ranks call it together. Returns 0 without -M.
+  std::size_t free_bytes() {
+    if (!flags_.device.reports_memory) return 0;
+    return backends::free_bytes_at_rest(*session_.backends.front(), endpoint_.device, endpoint_.world);
+  }
+
+  // Collective: all ranks call it together. Memory that other programs take in the meantime is counted too.
+  std::optional<core::GpuMemoryRecord> gpu_memory() {
+    if (!flags_.device.reports_memory) return std::nullopt;
+    const auto fall = [](std::size_t from, std::size_t to) {
+      return static_cast<std::int64_t>(from - std::min(from, to));
+    };
+    core::GpuMemoryRecord mine{.joining_bytes = 0,
+                               .buffer_bytes = fall(before_pool_bytes_, after_pool_bytes_),
+                               .taken_bytes = fall(endpoint_.memory.free_at_start_bytes, free_bytes())};
+    for (const backends::Endpoint* endpoint : endpoints_) {
+      mine.joining_bytes += static_cast<std::int64_t>(endpoint->memory.joining_bytes);
+    }
+    const auto all = transports::all_gather_value(endpoint_.world, mine);
+    return *std::max_element(all.begin(), all.end(),
+                             [](const auto& a, const auto& b) { return a.taken_bytes < b.taken_bytes; });
+  }
+
+  // The margin exceeds the noise of a few samples on a shared machine, so that one slow sample does not drop the
+  // fastest.
+  bool has_lost(const std::vector<Placement>& placements, std::size_t index) const {
+    constexpr std::size_t kLeastSamples = 5;
+    constexpr double kMargin = 1.5;
+    const auto& mine = placements[index].trial->measured().samples_us;
+    if (mine.size() < kLeastSamples) return false;
+    const double mine_us = core::median(mine);
+    return std::any_of(placements.begin(), placements.end(), [&](const Placement& rival) {
+      const auto& samples = rival.trial->measured().samples_us;
+      return samples.size() >= kLeastSamples && core::median(samples) * kMargin < mine_us;
+    });
+  }
+
+  core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const {
+    core::StoppingOptions options;
+    options.min_samples = options.max_samples = samples_wanted(flags_, trial);
+    if (budget_s <= 0) return options;
+    constexpr std::size_t kMostOverIterations = 50;
+    options.max_samples *= kMostOverIterations;
+    options.wanted_precision = 0.01;
+    options.time_budget_us = budget_s * 1e6;
+    return options;
+  }
+
+  // The samples of a batch are of one moment: if another program has a core then, it disturbs all of them. On the host
+  // batches are short at first and grow with the row, so that its samples are of six moments or more, which an interval
+  // needs (core::estimate). A GPU's batch is as long as it can be, since its ends cost a launch and a wait.
+  int most_of_a_batch(const Trial& trial, double budget_s) const {
+    constexpr std::size_t kMoments = 6;
+    const core::StoppingOptions rule = stopping_options(trial, budget_s);
+    const std::size_t before = trial.measured().samples_us.size();
+    const std::size_t left = rule.max_samples - before;
+    if (session_.on_gpus()) return static_cast<int>(left);
+    return static_cast<int>(std::clamp<std::size_t>(std::max(rule.min_samples, before) / kMoments, 1, left));
+  }
+
+  // Runs a batch of every placement in rotation, so that drift of the machine affects all alike, until each has enough
+  // samples: -n, or, with a time budget, until the median is known to 1 % or the time is used up. A batch ends when
+  // every rank has finished it: kernels of two backends, which wait for those of other ranks, are never in flight
+  // together.
+  void measure_in_turn(std::vector<Placement>& placements, double budget_s) {
+    std::vector<core::StoppingRule> rules;
+    for (const Placement& placement : placements) rules.emplace_back(stopping_options(*placement.trial, budget_s));
+    std::vector<bool> ready(placements.size(), false);
+    const auto start = core::Clock::now();
+    while (std::find(ready.begin(), ready.end(), false) != ready.end()) {
+      for (std::size_t i = 0; i < placements.size(); ++i) {
+        if (ready[i]) continue;
+        const auto& samples = placements[i].trial->measured().samples_us;
+        const std::size_t before = samples.size();
+        tell_running(placements[i].operation, placements[i].candidate);
+        placements[i].trial->run_batch(most_of_a_batch(*placements[i].trial, budget_s));
+        const double elapsed_us = core::us_between(start, core::Clock::now());
+        for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
+          rules[i].add(samples[s], elapsed_us);
+        }
+        ready[i] = rank0_says(rules[i].stop() != core::Stop::no || (flags_.race && has_lost(placements, i)));
+      }
+    }
+  }
+
+  // Where clocks of GPUs changed meanwhile, all placements of the operation are measured anew: they take turns. Rank 0
+  // looks, and decides for all. Without a budget a repetition takes as long as the first time; with one it takes from
+  // the time of the operations to come.
+  core::SteadyClocks measure_steadily(std::vector<Placement>& placements, std::size_t index) {
+    core::SteadyClocks clocks(is_rank0_ ? sink_.look : core::SteadyClocks::Look{});
+    bool again = true;
+    while (again) {
+      for (Placement& placement : placements) placement.trial->drop_samples();
+      clocks.begin();
+      measure_in_turn(placements, budget_of_operation_s(index));
+      again = session_.on_gpus() && rank0_says(clocks.again());
+    }
+    return clocks;
+  }
+
+  RowResult result_of(const Placement& placement) {
+    RowResult result = combine(endpoint_.world, placement.operation, *placement.trial,
+                               {flags_.time_of, std::max(flags_.gpus_per_thread, 1)}, flags_.check);
+    result.gpu_memory = gpu_memory();
+    // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
+    const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
+    const auto& plan = placement.trial->prepared().plan;
+    if (wanted && plan) result.facts = explain(*plan, placement);
+    return result;
+  }
+
+  PlanFacts explain(const plan::Plan& plan, const Placement& placement) const {
+    const auto model = models_.find(placement.candidate.backend);
+    PlanFacts facts = facts_of(plan, placement.operation, model == models_.end() ? nullptr : &model->second);
+    if (flags_.explain && !flags_.link.empty()) {
+      predict_on_links(facts, plan, placement.operation, transports::parse_link(flags_.link), machine_cost_,
+                       placement.trial->calls_of_a_batch());
+    }
+    return facts;
+  }
+
+  void run_operation(std::size_t index) {
+    const Operation& operation = session_.operations[index];
+    if (flags_.explain && !flags_.link.empty()) {
+      machine_cost_ = measure_machine_cost(endpoint_.world, operation, {pool_, session_bytes(session_)});
+    }
+    std::vector<Placement> placements;
+    for (const Candidate& candidate : session_.candidates[index]) {
+      tell_running(operation, candidate);
+      placements.push_back(prepare(operation, candidate));
+      if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), candidate));
+    }
+    const core::SteadyClocks clocks = measure_steadily(placements, index);
+    const auto result_at = [&](std::size_t place) {
+      RowResult result = result_of(placements[place]);
+      result.gpu_states = clocks.after();
+      result.gpu_clocks = clocks.record();
+      return result;
+    };
+    std::size_t next = 0;
+    for (const Candidate& candidate : session_.candidates[index]) {
+      Comparison comparison{candidate.backend, candidate.algorithm, result_at(next++), std::nullopt};
+      if (wants_in_place(operation)) comparison.in_place = result_at(next++);
+      if (is_rank0_) sink_.measured(comparison);
+    }
+  }
 
   const SessionPlan& session_;
   const SweepFlags& flags_;
@@ -97,185 +265,6 @@ class Session {
   std::map<const backends::Backend*, plan::CostModel> models_;
   MachineCost machine_cost_;  // with emulated links: cost at the current operation
 };
-
-void Session::measure_models() {
-  for (const auto* backend : session_.backends) {
-    if (!backend->has_plans()) continue;
-    models_[backend] = measure_cost_model(endpoint_of(*backend), pool_, rounds_, trial_options(session_));
-  }
-}
-
-backends::Endpoint& Session::endpoint_of(const backends::Backend& backend) {
-  const auto at = std::find(session_.backends.begin(), session_.backends.end(), &backend);
-  return *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
-}
-
-void Session::tell_running(const Operation& operation, const Candidate& candidate) const {
-  if (is_rank0_) sink_.running(operation, candidate);
-}
-
-Placement Session::prepare(const Operation& operation, const Candidate& candidate) {
-  backends::Endpoint& endpoint = endpoint_of(*candidate.backend);
-  auto trial = std::make_unique<Trial>(endpoint, operation, sweep::prepare(endpoint, operation, candidate), pool_,
-                                       rounds_, trial_options(session_));
-  trial->warm_up(flags_.warmup_iterations);
-  return {candidate, operation, std::move(trial)};
-}
-
-// Seconds of the session's budget that remain, shared evenly among the operations left; 0 without a budget.
-double Session::budget_of_operation_s(std::size_t index) const {
-  if (session_.time_budget_s <= 0) return 0;
-  constexpr double kLeastBudgetS = 1e-3;  // a budget that is used up must not become 0, which means no budget
-  const double used_s = core::us_between(start_, core::Clock::now()) / 1e6;
-  const double left_s = std::max(session_.time_budget_s - used_s, kLeastBudgetS);
-  return left_s / static_cast<double>(session_.operations.size() - index);
-}
-
-// Rank 0 decides, as clocks and samples differ between ranks.
-bool Session::rank0_says(bool mine) {
-  return transports::all_gather_value(endpoint_.world, mine ? 1 : 0)[0] != 0;
-}
-
-// Collective: all ranks call it together. Returns 0 without -M.
-std::size_t Session::free_bytes() {
-  if (!flags_.device.reports_memory) return 0;
-  return backends::free_bytes_at_rest(*session_.backends.front(), endpoint_.device, endpoint_.world);
-}
-
-// Collective: all ranks call it together. Memory that other programs take in the meantime is counted too.
-std::optional<GpuMemory> Session::gpu_memory() {
-  if (!flags_.device.reports_memory) return std::nullopt;
-  const auto fall = [](std::size_t from, std::size_t to) { return from - std::min(from, to); };
-  GpuMemory mine{.joining_bytes = 0,
-                 .buffer_bytes = fall(before_pool_bytes_, after_pool_bytes_),
-                 .taken_bytes = fall(endpoint_.memory.free_at_start_bytes, free_bytes())};
-  for (const backends::Endpoint* endpoint : endpoints_) mine.joining_bytes += endpoint->memory.joining_bytes;
-  const std::vector<GpuMemory> all = transports::all_gather_value(endpoint_.world, mine);
-  return *std::max_element(all.begin(), all.end(),
-                           [](const GpuMemory& a, const GpuMemory& b) { return a.taken_bytes < b.taken_bytes; });
-}
-
-// The margin exceeds the noise of a few samples on a shared machine, so that one slow sample does not drop the fastest.
-bool Session::has_lost(const std::vector<Placement>& placements, std::size_t index) const {
-  constexpr std::size_t kLeastSamples = 5;
-  constexpr double kMargin = 1.5;
-  const auto& mine = placements[index].trial->measured().samples_us;
-  if (mine.size() < kLeastSamples) return false;
-  const double mine_us = core::median(mine);
-  return std::any_of(placements.begin(), placements.end(), [&](const Placement& rival) {
-    const auto& samples = rival.trial->measured().samples_us;
-    return samples.size() >= kLeastSamples && core::median(samples) * kMargin < mine_us;
-  });
-}
-
-core::StoppingOptions Session::stopping_options(const Trial& trial, double budget_s) const {
-  core::StoppingOptions options;
-  options.min_samples = options.max_samples = samples_wanted(flags_, trial);
-  if (budget_s <= 0) return options;
-  constexpr std::size_t kMostOverIterations = 50;
-  options.max_samples *= kMostOverIterations;
-  options.wanted_precision = 0.01;
-  options.time_budget_us = budget_s * 1e6;
-  return options;
-}
-
-// The samples of a batch are of one moment: if another program has a core then, it disturbs all of them. On the host
-// batches are short at first and grow with the row, so that its samples are of six moments or more, which an interval
-// needs (core::estimate). A GPU's batch is as long as it can be, since its ends cost a launch and a wait.
-int Session::most_of_a_batch(const Trial& trial, double budget_s) const {
-  constexpr std::size_t kMoments = 6;
-  const core::StoppingOptions rule = stopping_options(trial, budget_s);
-  const std::size_t before = trial.measured().samples_us.size();
-  const std::size_t left = rule.max_samples - before;
-  if (session_.on_gpus()) return static_cast<int>(left);
-  return static_cast<int>(std::clamp<std::size_t>(std::max(rule.min_samples, before) / kMoments, 1, left));
-}
-
-// Runs a batch of every placement in rotation, so that drift of the machine affects all alike, until each has enough
-// samples: -n, or, with a time budget, until the median is known to 1 % or the time is used up. A batch ends when every
-// rank has finished it: kernels of two backends, which wait for those of other ranks, are never in flight together.
-void Session::measure_in_turn(std::vector<Placement>& placements, double budget_s) {
-  std::vector<core::StoppingRule> rules;
-  for (const Placement& placement : placements) rules.emplace_back(stopping_options(*placement.trial, budget_s));
-  std::vector<bool> ready(placements.size(), false);
-  const auto start = core::Clock::now();
-  while (std::find(ready.begin(), ready.end(), false) != ready.end()) {
-    for (std::size_t i = 0; i < placements.size(); ++i) {
-      if (ready[i]) continue;
-      const auto& samples = placements[i].trial->measured().samples_us;
-      const std::size_t before = samples.size();
-      tell_running(placements[i].operation, placements[i].candidate);
-      placements[i].trial->run_batch(most_of_a_batch(*placements[i].trial, budget_s));
-      const double elapsed_us = core::us_between(start, core::Clock::now());
-      for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
-        rules[i].add(samples[s], elapsed_us);
-      }
-      ready[i] = rank0_says(rules[i].stop() != core::Stop::no || (flags_.race && has_lost(placements, i)));
-    }
-  }
-}
-
-// Where clocks of GPUs changed meanwhile, all placements of the operation are measured anew: they take turns. Rank 0
-// looks, and decides for all. Without a budget a repetition takes as long as the first time; with one it takes from the
-// time of the operations to come.
-core::SteadyClocks Session::measure_steadily(std::vector<Placement>& placements, std::size_t index) {
-  core::SteadyClocks clocks(is_rank0_ ? sink_.look : core::SteadyClocks::Look{});
-  bool again = true;
-  while (again) {
-    for (Placement& placement : placements) placement.trial->drop_samples();
-    clocks.begin();
-    measure_in_turn(placements, budget_of_operation_s(index));
-    again = session_.on_gpus() && rank0_says(clocks.again());
-  }
-  return clocks;
-}
-
-RowResult Session::result_of(const Placement& placement) {
-  RowResult result = combine(endpoint_.world, placement.operation, *placement.trial,
-                             {flags_.time_of, std::max(flags_.gpus_per_thread, 1)}, flags_.check);
-  result.gpu_memory = gpu_memory();
-  // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
-  const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
-  const auto& plan = placement.trial->prepared().plan;
-  if (wanted && plan) result.plan = explain(*plan, placement);
-  return result;
-}
-
-PlanFacts Session::explain(const plan::Plan& plan, const Placement& placement) const {
-  const auto model = models_.find(placement.candidate.backend);
-  PlanFacts facts = facts_of(plan, placement.operation, model == models_.end() ? nullptr : &model->second);
-  if (flags_.explain && !flags_.link.empty()) {
-    predict_on_links(facts, plan, placement.operation, transports::parse_link(flags_.link), machine_cost_,
-                     placement.trial->calls_of_a_batch());
-  }
-  return facts;
-}
-
-void Session::run_operation(std::size_t index) {
-  const Operation& operation = session_.operations[index];
-  if (flags_.explain && !flags_.link.empty()) {
-    machine_cost_ = measure_machine_cost(endpoint_.world, operation, {pool_, session_bytes(session_)});
-  }
-  std::vector<Placement> placements;
-  for (const Candidate& candidate : session_.candidates[index]) {
-    tell_running(operation, candidate);
-    placements.push_back(prepare(operation, candidate));
-    if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), candidate));
-  }
-  const core::SteadyClocks clocks = measure_steadily(placements, index);
-  const auto result_at = [&](std::size_t place) {
-    RowResult result = result_of(placements[place]);
-    result.gpu_states = clocks.after();
-    result.gpu_clocks = clocks.record();
-    return result;
-  };
-  std::size_t next = 0;
-  for (const Candidate& candidate : session_.candidates[index]) {
-    Comparison comparison{candidate.backend, candidate.algorithm, result_at(next++), std::nullopt};
-    if (wants_in_place(operation)) comparison.in_place = result_at(next++);
-    if (is_rank0_) sink_.measured(comparison);
-  }
-}
 
 }  // namespace
 
@@ -337,8 +326,7 @@ class Server {
   void make_ready(std::size_t index) {
     const ServedRow& row = rows_[index];
     ready_.reset();
-    const auto at = std::find(session_.backends.begin(), session_.backends.end(), row.candidate.backend);
-    backends::Endpoint& endpoint = *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
+    backends::Endpoint& endpoint = endpoint_of(*row.candidate.backend, session_, endpoints_);
     ready_ = std::make_unique<Trial>(endpoint, row.operation, prepare(endpoint, row.operation, row.candidate), pool_,
                                      rounds_, trial_options(session_));
     ready_->run_batch(kMostCallsOfABatch);
@@ -363,12 +351,9 @@ class Server {
 
 void serve_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints) {
   Server server(session, endpoints);
-  transports::World& world = endpoints.front()->world;
   std::vector<std::string> names;
   for (const ServedRow& row : server.rows()) names.push_back(row.name);
-  std::optional<serve::Orders> orders;
-  if (world.rank() == 0) orders.emplace(session.flags.program, names);
-  serve::serve_ranks(orders ? &*orders : nullptr, world,
+  serve::serve_ranks(session.flags.program, names, endpoints.front()->world,
                      [&](std::size_t index, std::int64_t calls) { return server.us_of_call(index, calls); });
 }
 

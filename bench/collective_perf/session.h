@@ -37,7 +37,7 @@ struct Sink {
   std::function<void(const collectives::Operation&, const Candidate&)> running;
   // The GPUs' clocks right now; none where there is nothing to see.
   core::SteadyClocks::Look look = {};
-  std::function<void(const GpuMemory&)> ended = [](const GpuMemory&) {};  // called with -M
+  std::function<void(const core::GpuMemoryRecord&)> ended = [](const auto&) {};  // called with -M
 };
 
 // Runs on every rank, with an endpoint of each backend.

@@ -40,16 +40,14 @@ class Simulation {
       : session_(session), machine_(simulator::load_machine(session.flags.machine)) {}
 
   RowResult result_of(const Operation& operation, const Candidate& candidate) {
-    RowResult result;
-    result.operation = operation;
-    result.bytes = row_bytes(operation, session_.num_ranks);
+    RowResult result{record_of(operation, session_.num_ranks), operation};
     result.algorithm = label_of(candidate);
     result.executor = kSimulated;
-    result.timed_calls = 1;
+    result.iterations = 1;
     result.time_us = static_cast<double>(time_of(operation, candidate).play_ps(operation)) / 1e6;
-    result.samples_us = {result.time_us};
+    result.samples_us = {*result.time_us};
     set_bandwidths(result, session_.num_ranks);
-    if (session_.flags.explain) result.plan = facts_of(plan_of(operation, candidate), operation, nullptr);
+    if (session_.flags.explain) result.facts = facts_of(plan_of(operation, candidate), operation, nullptr);
     return result;
   }
 
@@ -103,6 +101,7 @@ void run_simulated(const SessionPlan& session, const Sink& sink) {
       if (has_in_place(session.flags.kind)) {
         comparison.in_place = comparison.out_of_place;
         comparison.in_place->operation.in_place = true;
+        comparison.in_place->in_place = true;
       }
       sink.measured(comparison);
     }

@@ -20,59 +20,40 @@ namespace {
 
 Measured measured_of(const RowResult& result, const SweepFlags& flags) {
   Measured measured;
-  measured.time_us = flags.device.report_cpu_time ? result.queued_us : result.time_us;
-  measured.algbw_gbps = result.algbw_gbps;
-  measured.busbw_gbps = result.busbw_gbps;
+  measured.time_us = *(flags.device.report_cpu_time ? result.queued_us : result.time_us);
+  measured.algbw_gbps = *result.algbw_gbps;
+  measured.busbw_gbps = *result.busbw_gbps;
   measured.wrong = result.wrong;
   const std::span<const double> samples(result.samples_us);
   if (samples.empty()) return measured;
   const auto skip = std::min(static_cast<std::size_t>(flags.per_iteration_skip), samples.size() - 1);
-  const core::Summary summary = core::summarize(samples.subspan(skip));
-  measured.min_us = summary.min;
-  measured.max_us = summary.max;
-  measured.p50_us = summary.median;
-  measured.p95_us = summary.p95;
-  measured.p99_us = summary.p99;
-  measured.cv_percent = summary.mean > 0 ? 100 * summary.stddev / summary.mean : 0;
-  if (result.plan && result.plan->predicted_us && *result.plan->predicted_us > 0) {
-    measured.measured_over_predicted = measured.p50_us / *result.plan->predicted_us;
+  measured.samples = core::summarize(samples.subspan(skip));
+  if (result.facts && result.facts->predicted_us && *result.facts->predicted_us > 0) {
+    measured.measured_over_predicted = measured.samples.median / *result.facts->predicted_us;
   }
   return measured;
 }
 
-Row new_row(const collectives::Operation& operation, const backends::Backend& backend, const std::string& algorithm,
-            int num_ranks) {
+Row new_row(const core::RowRecord& of, const backends::Backend& backend) {
   Row row;
-  row.bytes = row_bytes(operation, num_ranks);
-  row.count = operation.count;
-  row.type = core::name_of(operation.dtype);
-  row.op = collectives::has_op(operation.kind) ? core::name_of(operation.op) : "none";
-  row.root = collectives::has_root(operation.kind) ? operation.root : -1;
-  row.ranks = num_ranks;
-  row.transport = backend.name;
-  row.algorithm = algorithm;
+  row.of = of;
+  row.of.transport = backend.name;
   row.timestamp = timestamp_now();
   return row;
 }
 
-Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ranks) {
-  const RowResult& result = comparison.out_of_place;
-  Row row = new_row(result.operation, *comparison.backend, result.algorithm, num_ranks);
-  row.out_of_place = measured_of(result, flags);
+Row table_row(const Comparison& comparison, const SweepFlags& flags) {
+  Row row = new_row(comparison.out_of_place, *comparison.backend);
+  row.out_of_place = measured_of(comparison.out_of_place, flags);
   if (comparison.in_place) row.in_place = measured_of(*comparison.in_place, flags);
   row.in_place.absent = !comparison.in_place;
-  if (result.plan) {
-    row.steps = result.plan->steps;
-    row.wire_bytes = result.plan->wire_bytes_max;
-    row.predicted_us = result.plan->predicted_us;
-    row.links_us = result.plan->links_us;
-    row.memory_us = result.plan->memory_us;
-  }
+  row.plan = comparison.out_of_place.facts;
   return row;
 }
 
 Row failed_row(const collectives::Operation& operation, const Candidate& candidate, int num_ranks) {
-  Row row = new_row(operation, *candidate.backend, candidate.algorithm, num_ranks);
+  Row row = new_row(record_of(operation, num_ranks), *candidate.backend);
+  row.of.algorithm = candidate.algorithm;
   row.out_of_place.failed = true;
   row.in_place.failed = true;
   return row;
@@ -107,24 +88,14 @@ core::NcclConfigRecord nccl_config_record(const libraries::NcclConfig& config) {
   return record;
 }
 
-std::string mebibytes(std::size_t bytes) {
+std::string mebibytes(std::int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-core::RowRecord row_record(const core::RunRecord& run, const collectives::Operation& operation) {
-  core::RowRecord record;
+void set_run(core::RowRecord& record, const core::RunRecord& run) {
   record.run = run.run;
-  record.collective = collectives::name_of(operation.kind);
   record.transport = run.transport;
-  record.ranks = run.ranks;
-  record.bytes = row_bytes(operation, static_cast<int>(run.ranks));
-  record.count = operation.count;
-  record.dtype = core::name_of(operation.dtype);
-  if (collectives::has_op(operation.kind)) record.op = core::name_of(operation.op);
-  if (collectives::has_root(operation.kind)) record.root = operation.root;
-  record.in_place = operation.in_place;
   record.basis = run.basis;
-  return record;
 }
 
 }  // namespace
@@ -135,29 +106,10 @@ void Recorder::begin_run(const core::RunRecord& run) {
 }
 
 void Recorder::add_result(const core::RunRecord& run, const RowResult& result) {
-  core::RowRecord record = row_record(run, result.operation);
-  record.algorithm = result.algorithm;
-  record.executor = result.executor;
-  record.status = result.wrong.value_or(0) == 0 ? "ok" : "wrong";
-  record.wrong = result.wrong;
-  record.gpu_states = result.gpu_states;
-  record.gpu_clocks = result.gpu_clocks;
-  record.iterations = result.timed_calls;
-  record.time_us = result.time_us;
-  if (run.gpu) record.queued_us = result.queued_us;
-  record.graph_iterations = result.graph_iterations;
-  record.algbw_gbps = result.algbw_gbps;
-  record.busbw_gbps = result.busbw_gbps;
-  record.samples_us = result.samples_us;
-  if (result.plan) {
-    record.plan = core::PlanRecord{result.plan->steps, result.plan->wire_bytes_max, result.plan->wire_bytes_total,
-                                   result.plan->predicted_us};
-  }
-  if (result.gpu_memory) {
-    record.gpu_memory = core::GpuMemoryRecord{static_cast<std::int64_t>(result.gpu_memory->joining_bytes),
-                                              static_cast<std::int64_t>(result.gpu_memory->buffer_bytes),
-                                              static_cast<std::int64_t>(result.gpu_memory->taken_bytes)};
-  }
+  core::RowRecord record = result;
+  set_run(record, run);
+  if (!run.gpu) record.queued_us.reset();
+  record.plan = result.facts;
   writer_.write(record);
 }
 
@@ -169,7 +121,9 @@ void Recorder::add(const Comparison& comparison) {
 
 void Recorder::add_failure(const collectives::Operation& operation, const Candidate& candidate,
                            const std::string& error) {
-  core::RowRecord record = row_record(run_of(*candidate.backend), operation);
+  const core::RunRecord& run = run_of(*candidate.backend);
+  core::RowRecord record = record_of(operation, static_cast<int>(run.ranks));
+  set_run(record, run);
   record.algorithm = candidate.algorithm;
   record.executor = backends::asks_library(candidate.algorithm) ? "library" : candidate.backend->executor;
   record.status = "failed";
@@ -245,26 +199,19 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
 }
 
 void Sinks::show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places) {
-  Heading heading;
-  heading.program = flags_.program;
-  heading.version = core::build().version;
-  heading.threads = flags_.threads > 0 ? flags_.threads : mpi_ != nullptr ? 1 : session.num_ranks;
-  heading.gpus = std::max(flags_.gpus_per_thread, 1);
-  heading.sizes = flags_.sizes;
-  heading.warmup_iterations = flags_.warmup_iterations;
-  heading.iterations = flags_.iterations;
-  heading.calls_per_iteration = flags_.calls_per_iteration;
-  heading.check = flags_.check;
-  heading.graph_launches = flags_.device.graph_launches;
-  heading.unalign_elems = flags_.unalign_elems;
-  heading.per_iteration_timing = flags_.per_iteration_timing;
-  heading.timed_by_events = session.on_gpus() && flags_.device.blocking == Blocking::none;
-  heading.notes = notes(session, places);
-  heading.devices = places;
+  const Heading heading{.flags = flags_,
+                        .version = core::build().version,
+                        .threads = flags_.threads > 0 ? flags_.threads
+                                   : mpi_ != nullptr  ? 1
+                                                      : session.num_ranks,
+                        .gpus = std::max(flags_.gpus_per_thread, 1),
+                        .timed_by_events = session.on_gpus() && flags_.device.blocking == Blocking::none,
+                        .notes = notes(session, places),
+                        .devices = places};
   output_.print(heading_text(heading) + table_heading_text(columns_of(session)));
   const auto is_nccl = [](const auto* backend) { return backend->name == "nccl"; };
   const bool uses_nccl = std::any_of(session.backends.begin(), session.backends.end(), is_nccl);
-  if (nccl_json_) nccl_json_->begin(flags_, heading, uses_nccl ? libraries::nccl_library_version_code() : 0);
+  if (nccl_json_) nccl_json_->begin(heading, uses_nccl ? libraries::nccl_version_code() : 0);
 }
 
 core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Backend& backend,
@@ -293,7 +240,7 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   for (const core::CudaDeviceInfo& gpu : backend.gpus()) run.machine.gpus.push_back(gpu.name);
   run.gpu = core::gpu_record(backend.gpus(), ranks_per_gpu(places));
   run.libraries.merge(core::gpu_libraries(backend.gpus()));
-  const std::string nccl = run.transport == "nccl" ? libraries::nccl_library_version() : "";
+  const std::string nccl = run.transport == "nccl" ? libraries::nccl_version() : "";
   if (!nccl.empty()) run.libraries["nccl"] = nccl;
   if (run.transport == "nccl") run.nccl_config = nccl_config_record(flags_.device.nccl);
   if (flags_.device.null_stream) run.null_stream = true;
@@ -333,10 +280,10 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
   for (const RowResult* result : {&comparison.out_of_place, comparison.in_place ? &*comparison.in_place : nullptr}) {
     if (result == nullptr) continue;
     if (result->wrong.value_or(0) != 0) ++wrong_rows_;
-    busbw_gbps_ += result->busbw_gbps;
+    busbw_gbps_ += *result->busbw_gbps;
     ++placements_;
   }
-  const Row row = table_row(comparison, flags_, session.num_ranks);
+  const Row row = table_row(comparison, flags_);
   output_.print(row_text(columns_of(session), row));
   output_.print(clocks_text(comparison.out_of_place));
   if (nccl_json_) nccl_json_->add(row, comparison, flags_);
@@ -344,8 +291,8 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
   output_.measured(*comparison.backend, session.num_ranks, comparison);
 }
 
-void Sinks::show_memory(const GpuMemory& memory) {
-  const std::size_t known = std::min(memory.taken_bytes, memory.joining_bytes + memory.buffer_bytes);
+void Sinks::show_memory(const core::GpuMemoryRecord& memory) {
+  const std::int64_t known = std::min(memory.taken_bytes, memory.joining_bytes + memory.buffer_bytes);
   output_.print(
       fmt::format("# GPU memory: {} taken, of it {} by joining, {} of buffers, {} by the calls; of the GPU with "
                   "the most, all its ranks together\n",

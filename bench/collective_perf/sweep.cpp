@@ -42,7 +42,7 @@ void run_planned(const SessionPlan& session, const SweepEnvironment& environment
   Sink sink;
   sink.started = [&](const std::vector<DeviceLine>& places) { sinks.begin(session, places); };
   sink.measured = [&](const Comparison& comparison) { sinks.show(session, comparison); };
-  sink.ended = [&](const GpuMemory& memory) { sinks.show_memory(memory); };
+  sink.ended = [&](const core::GpuMemoryRecord& memory) { sinks.show_memory(memory); };
   sink.running = [&](const collectives::Operation& operation, const Candidate& candidate) {
     running = Running{operation, candidate};
   };

@@ -30,7 +30,7 @@ class NcclJson {
   const std::string& path() const;  // name of the file that will be written
 
   // Only the first call counts, as the file has one config. nccl_version: as ncclGetVersion returns it; 0 without NCCL.
-  void begin(const SweepFlags& flags, const Heading& heading, int nccl_version);
+  void begin(const Heading& heading, int nccl_version);
   void add(const Row& row, const Comparison& comparison, const SweepFlags& flags);
   void add_failure(const Row& row, const std::string& error);
   void finish(const Footing& footing);  // writes the file completely or not at all
@@ -76,7 +76,7 @@ class Sinks {
 
   void begin(const SessionPlan& session, const std::vector<DeviceLine>& places);
   void show(const SessionPlan& session, const Comparison& comparison);
-  void show_memory(const GpuMemory& memory);
+  void show_memory(const core::GpuMemoryRecord& memory);
   // Ends the files too.
   void show_failure(const SessionPlan& session, const collectives::Operation& operation, const Candidate& candidate,
                     const std::string& error);

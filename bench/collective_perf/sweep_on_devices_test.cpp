@@ -26,6 +26,7 @@
 #include "core/wait.h"
 #include "testing/core/fake_nvml.h"
 #include "testing/core/forwarding_device.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::sweep {
 
@@ -195,9 +196,7 @@ class TestMember final : public backends::GpuMember {
                   *gpu.device,
                   stream_,
                   [this](const collectives::Operation& operation, plan::Plan plan) {
-                    auto collective = queued(plan, operation);
-                    std::string label = plan.algorithm;
-                    return backends::Prepared{std::move(collective), std::move(label), name_, std::move(plan)};
+                    return backends::prepared_plan(queued(plan, operation), name_, std::move(plan));
                   },
                   [this](const collectives::Operation& operation, std::string_view asked) {
                     take(std::size_t{1} << 18);  // as NCCL's first calls of a kind do
@@ -275,14 +274,7 @@ class SweepOnDevices : public testing::Test {
   }
 
   std::string refusal_of(const std::string& arguments) {
-    try {
-      run(arguments);
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::usage);
-      return error.what();
-    }
-    ADD_FAILURE() << "accepted: " << arguments;
-    return "";
+    return core::refusal_of([&] { run(arguments); });
   }
 
   // Returns the record of the run, then those of the rows.
@@ -292,7 +284,7 @@ class SweepOnDevices : public testing::Test {
     for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
   }
-  bool has_printed(const std::string& text) const { return printed_.find(text) != std::string::npos; }
+  testing::AssertionResult has_printed(const std::string& text) const { return core::has(printed_, text); }
 
   const std::string records_ =
       (std::filesystem::temp_directory_path() / ("sweep_on_devices_" + std::to_string(getpid()) + ".jsonl")).string();
@@ -302,9 +294,9 @@ class SweepOnDevices : public testing::Test {
 
 TEST_F(SweepOnDevices, RanksShareGpusAndEveryRowIsVerified) {
   EXPECT_EQ(run("--ranks 5 -b 64 -e 64K -f 32 -n 4 --algo ring,two_shot"), 0) << printed_;
-  EXPECT_TRUE(has_printed("# ranks 0,2,4 on device 0 Test GPU (3 ranks share it)\n")) << printed_;
-  EXPECT_TRUE(has_printed("# ranks 1,3 on device 1 Test GPU (2 ranks share it)\n")) << printed_;
-  EXPECT_TRUE(has_printed("device  1 [0000:43:00] Test GPU\n")) << printed_;
+  EXPECT_TRUE(has_printed("# ranks 0,2,4 on device 0 Test GPU (3 ranks share it)\n"));
+  EXPECT_TRUE(has_printed("# ranks 1,3 on device 1 Test GPU (2 ranks share it)\n"));
+  EXPECT_TRUE(has_printed("device  1 [0000:43:00] Test GPU\n"));
   const auto lines = records();
   ASSERT_EQ(lines.size(), 1u + 3 * 2 * 2);  // the run; sizes, algorithms, placements
   EXPECT_EQ(lines[0]["machine"]["gpus"], (std::vector<std::string>{"Test GPU", "Test GPU"}));
@@ -323,12 +315,12 @@ TEST_F(SweepOnDevices, TransportsOfOneSessionTakeTurns) {
   turns().clear();
   EXPECT_EQ(run("--transport cuda,nccl --ranks 4 -b 64 -e 64 -n 80 -w 0 --algo two_shot,library"), 0) << printed_;
   EXPECT_EQ(turns(), (std::vector<std::string>{"cuda", "nccl", "cuda", "nccl", "cuda", "nccl"})) << "32, 32, 16 calls";
-  EXPECT_TRUE(has_printed("# transport cuda and nccl, 4 ranks (threads) on ")) << printed_;
-  EXPECT_TRUE(has_printed("# the transports alternate")) << printed_;
-  EXPECT_TRUE(has_printed("  ranks  transport                 algorithm\n")) << printed_;
-  EXPECT_TRUE(has_printed("      4       cuda                  two_shot\n")) << printed_;
-  EXPECT_TRUE(has_printed("      4       nccl                  two_shot\n")) << printed_;
-  EXPECT_TRUE(has_printed("      4       nccl                   library\n")) << printed_;
+  EXPECT_TRUE(has_printed("# transport cuda and nccl, 4 ranks (threads) on "));
+  EXPECT_TRUE(has_printed("# the transports alternate"));
+  EXPECT_TRUE(has_printed("  ranks  transport                 algorithm\n"));
+  EXPECT_TRUE(has_printed("      4       cuda                  two_shot\n"));
+  EXPECT_TRUE(has_printed("      4       nccl                  two_shot\n"));
+  EXPECT_TRUE(has_printed("      4       nccl                   library\n"));
   const auto lines = records();
   ASSERT_EQ(lines.size(), 2u + 3 * 2);  // a run each; algorithms, placements
   EXPECT_EQ(lines[0]["transport"], "cuda");
@@ -360,7 +352,7 @@ TEST_F(SweepOnDevices, BuffersAreThoseOfWhoRegistersThem) {
 
 TEST_F(SweepOnDevices, AGraphHoldsTheIterationsAndIsReplayed) {
   EXPECT_EQ(run("--ranks 3 -b 4K -e 4K -n 6 -m 2 -G 4 -w 0 --algo ring"), 0) << printed_;
-  EXPECT_TRUE(has_printed(" graph: 4 ")) << printed_;
+  EXPECT_TRUE(has_printed(" graph: 4 "));
   for (const auto& row : records()) {
     if (row["record"] != "row") continue;
     EXPECT_EQ(row["wrong"], 0);
@@ -372,7 +364,7 @@ TEST_F(SweepOnDevices, AGraphHoldsTheIterationsAndIsReplayed) {
 
 TEST_F(SweepOnDevices, HostsTimeAndWaits) {
   EXPECT_EQ(run("--ranks 2 -b 4K -e 4K -n 3 -C 1 --algo ring"), 0) << printed_;
-  EXPECT_TRUE(has_printed("  cputime ")) << printed_;
+  EXPECT_TRUE(has_printed("  cputime "));
   for (const char* blocking : {"1", "2", "3"}) {
     EXPECT_EQ(run("--ranks 3 -b 4K -e 4K -n 5 -m 2 --algo ring -z " + std::string(blocking)), 0) << printed_;
     const auto lines = records();
@@ -418,7 +410,7 @@ TEST_F(SweepOnDevices, RowsWhoseClocksChangedAreMeasuredAgain) {
 
 TEST_F(SweepOnDevices, GpusOfThreadsAreNotShared) {
   EXPECT_EQ(run("-g 2 -b 1K -e 1K -n 2"), 0) << printed_;
-  EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 ")) << printed_;
+  EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 "));
   EXPECT_EQ(records()[0]["gpu"]["label"], "a GPU a rank");
   EXPECT_EQ(refusal_of("-t 2 -g 2"),
             "-t times -g is 4 GPUs, and there are 2; allowed: at most so many, or --ranks 4, which may share GPUs");
@@ -455,7 +447,7 @@ TEST(Places, ProcessesThatTakeTurnsOnAGpuAreTold) {
   EXPECT_EQ(notes(1, false).size(), 1U);
   EXPECT_EQ(notes(2, true).size(), 1U);
   ASSERT_EQ(notes(2, false).size(), 2U);
-  EXPECT_NE(notes(2, false).at(1).find("processes time-share device 0"), std::string::npos);
+  EXPECT_TRUE(core::has(notes(2, false).at(1), "processes time-share device 0"));
 }
 
 TEST_F(SweepOnDevices, MemoryIsReportedOfTheGpuWithTheMostByAllItsRanks) {
@@ -490,7 +482,7 @@ TEST_F(SweepOnDevices, NcclsConfigurationIsRecordedAsItWasAskedFor) {
   EXPECT_EQ(run_line["gpus_per_thread"], 2);
   EXPECT_EQ(run_line["null_stream"], true);
   EXPECT_FALSE(run_line.contains("mpi_processes"));
-  EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 ")) << printed_;
+  EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 "));
   EXPECT_EQ(run("-t 1 -g 2 -b 64 -e 64 -n 2"), 0);
   EXPECT_FALSE(records().at(0).contains("nccl_config"));
   EXPECT_FALSE(records().at(0).contains("null_stream"));

@@ -24,44 +24,41 @@ struct ExtraCell {
   std::string text;
 };
 
-std::string whole_text(const std::optional<std::int64_t>& value) {
-  return value ? fmt::format("{}", *value) : "N/A";
-}
-
 std::string real_text(const std::optional<double>& value, int width) {
   return value ? number_text(*value, width) : "N/A";
 }
 
 void append_explanation(std::vector<ExtraCell>& cells, const Columns& columns, const Row& row) {
-  cells.push_back({"steps", "", 6, whole_text(row.steps)});
-  cells.push_back({"wire", "(B/rank)", 12, whole_text(row.wire_bytes)});
-  cells.push_back({"predict", "(us)", 8, real_text(row.predicted_us, 8)});
+  const PlanFacts facts = row.plan.value_or(PlanFacts{});
+  cells.push_back({"steps", "", 6, row.plan ? fmt::format("{}", facts.steps) : "N/A"});
+  cells.push_back({"wire", "(B/rank)", 12, row.plan ? fmt::format("{}", facts.wire_bytes_max) : "N/A"});
+  cells.push_back({"predict", "(us)", 8, real_text(facts.predicted_us, 8)});
   if (columns.links) {
-    cells.push_back({"links", "(us)", 8, real_text(row.links_us, 8)});
-    cells.push_back({"memory", "(us)", 8, real_text(row.memory_us, 8)});
+    cells.push_back({"links", "(us)", 8, real_text(facts.links_us, 8)});
+    cells.push_back({"memory", "(us)", 8, real_text(facts.memory_us, 8)});
   }
   cells.push_back({"m/p", "", 6, real_text(row.out_of_place.measured_over_predicted, 6)});
   cells.push_back({"ip_m/p", "", 6, real_text(row.in_place.measured_over_predicted, 6)});
 }
 
 void append_percentiles(std::vector<ExtraCell>& cells, const Row& row) {
-  const auto text = [](const Measured& measured, double value) {
-    return measured.failed || measured.absent ? std::string("N/A") : number_text(value, 7);
+  const auto text = [](const Measured& measured, double core::Summary::*value) {
+    return measured.failed || measured.absent ? std::string("N/A") : number_text(measured.samples.*value, 7);
   };
-  cells.push_back({"p50", "(us)", 7, text(row.out_of_place, row.out_of_place.p50_us)});
-  cells.push_back({"p95", "(us)", 7, text(row.out_of_place, row.out_of_place.p95_us)});
-  cells.push_back({"p99", "(us)", 7, text(row.out_of_place, row.out_of_place.p99_us)});
-  cells.push_back({"ip_p50", "(us)", 7, text(row.in_place, row.in_place.p50_us)});
-  cells.push_back({"ip_p95", "(us)", 7, text(row.in_place, row.in_place.p95_us)});
-  cells.push_back({"ip_p99", "(us)", 7, text(row.in_place, row.in_place.p99_us)});
+  cells.push_back({"p50", "(us)", 7, text(row.out_of_place, &core::Summary::median)});
+  cells.push_back({"p95", "(us)", 7, text(row.out_of_place, &core::Summary::p95)});
+  cells.push_back({"p99", "(us)", 7, text(row.out_of_place, &core::Summary::p99)});
+  cells.push_back({"ip_p50", "(us)", 7, text(row.in_place, &core::Summary::median)});
+  cells.push_back({"ip_p95", "(us)", 7, text(row.in_place, &core::Summary::p95)});
+  cells.push_back({"ip_p99", "(us)", 7, text(row.in_place, &core::Summary::p99)});
 }
 
 std::vector<ExtraCell> extra_cells(const Columns& columns, const Row& row) {
   std::vector<ExtraCell> cells;
   if (columns.choice || columns.explain) {
-    cells.push_back({"ranks", "", 5, fmt::format("{}", row.ranks)});
-    if (columns.transport) cells.push_back({"transport", "", 9, row.transport});
-    cells.push_back({"algorithm", "", 24, row.algorithm.empty() ? "N/A" : row.algorithm});
+    cells.push_back({"ranks", "", 5, fmt::format("{}", row.of.ranks)});
+    if (columns.transport) cells.push_back({"transport", "", 9, row.of.transport});
+    cells.push_back({"algorithm", "", 24, row.of.algorithm.empty() ? "N/A" : row.of.algorithm});
   }
   if (columns.explain) append_explanation(cells, columns, row);
   if (columns.stats) append_percentiles(cells, row);
@@ -95,8 +92,8 @@ std::string iteration_cells(const Columns& columns, const Measured& measured) {
   if (!columns.per_iteration) return "";
   if (measured.failed || measured.absent)
     return fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "N/A", "N/A", "N/A", "N/A");
-  return fmt::format("  {}  {}  {}  {}", number_text(measured.min_us, 7), number_text(measured.max_us, 7),
-                     number_text(measured.p99_us, 7), number_text(measured.cv_percent, 7));
+  return fmt::format("  {}  {}  {}  {}", number_text(measured.samples.min, 7), number_text(measured.samples.max, 7),
+                     number_text(measured.samples.p99, 7), number_text(measured.cv_percent(), 7));
 }
 
 std::string placement_text(const Columns& columns, const Measured& measured) {
@@ -113,17 +110,17 @@ std::string placement_text(const Columns& columns, const Measured& measured) {
 }  // namespace
 
 std::string heading_text(const Heading& heading) {
-  const bool multiplies = heading.sizes.step_factor > 1;
+  const bool multiplies = heading.flags.sizes.step_factor > 1;
   std::string text = fmt::format("# lockstep version {} (nccl-tests 2.19.6 output format)\n", heading.version);
-  text += fmt::format("# Collective test starting: {}\n", heading.program);
+  text += fmt::format("# Collective test starting: {}\n", heading.flags.program);
   text += fmt::format(
       "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
       "validation: {} graph: {} unalign: {}\n",
-      heading.threads, heading.gpus, heading.sizes.min_bytes, heading.sizes.max_bytes,
-      multiplies ? heading.sizes.step_factor : heading.sizes.step_bytes, multiplies ? "factor" : "bytes",
-      heading.warmup_iterations, heading.iterations, heading.calls_per_iteration, heading.check ? 1 : 0,
-      heading.graph_launches, heading.unalign_elems);
-  if (heading.per_iteration_timing) {
+      heading.threads, heading.gpus, heading.flags.sizes.min_bytes, heading.flags.sizes.max_bytes,
+      multiplies ? heading.flags.sizes.step_factor : heading.flags.sizes.step_bytes, multiplies ? "factor" : "bytes",
+      heading.flags.warmup_iterations, heading.flags.iterations, heading.flags.calls_per_iteration,
+      heading.flags.check ? 1 : 0, heading.flags.device.graph_launches, heading.flags.unalign_elems);
+  if (heading.flags.per_iteration_timing) {
     text += fmt::format("# Per-Iteration Report: {} timing; i_* uses max over ranks \n",
                         heading.timed_by_events ? "CUDA event" : "host clock");
   }
@@ -159,7 +156,8 @@ std::string table_heading_text(const Columns& columns) {
 }
 
 std::string row_text(const Columns& columns, const Row& row) {
-  std::string text = fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.bytes, row.count, row.type, row.op, row.root) +
+  std::string text = fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.of.bytes, row.of.count, row.of.dtype,
+                                 row.of.op, row.of.root) +
                      placement_text(columns, row.out_of_place) + placement_text(columns, row.in_place);
   if (columns.timestamps) text += fmt::format("{:>21}", row.timestamp);
   const std::vector<ExtraCell> extra = extra_cells(columns, row);

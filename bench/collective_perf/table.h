@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "bench/collective_perf/flags.h"
+#include "bench/collective_perf/trial.h"
+#include "core/statistics.h"
 
 namespace lockstep::sweep {
 
@@ -23,18 +25,10 @@ struct DeviceLine {
 };
 
 struct Heading {
-  std::string program;
+  SweepFlags flags;
   std::string version;  // Lockstep's version
   int threads = 1;
   int gpus = 1;
-  SizeRange sizes;
-  int warmup_iterations = 1;
-  int iterations = 20;
-  int calls_per_iteration = 1;
-  bool check = true;
-  int graph_launches = 0;
-  int unalign_elems = 0;
-  bool per_iteration_timing = false;
   bool timed_by_events = false;    // samples are timed by CUDA events; else by the host's clock
   std::vector<std::string> notes;  // lines of ours, each becomes "# <note>": emulated link, oversubscribed, ...
   std::vector<DeviceLine> devices;
@@ -63,31 +57,19 @@ struct Measured {
   std::optional<std::int64_t> wrong;  // nothing (printed as N/A) if unchecked
   bool failed = false;                // shown as N/A N/A N/A FAILED
   bool absent = false;                // the collective has no such placement: all shown as N/A
-  // Statistics of the timed iterations: -I prints min, max, p99 and the coefficient of variation, --stats the
+  // Times of the iterations, in microseconds: -I prints min, max, p99 and the coefficient of variation, --stats the
   // percentiles.
-  double min_us = 0, max_us = 0, p50_us = 0, p95_us = 0, p99_us = 0, cv_percent = 0;
+  core::Summary samples;
+  double cv_percent() const { return samples.mean > 0 ? 100 * samples.stddev / samples.mean : 0; }
   std::optional<double> measured_over_predicted;  // --explain
 };
 
 struct Row {
-  std::int64_t bytes = 0;
-  std::int64_t count = 0;
-  std::string type;
-  std::string op = "none";
-  int root = -1;
+  core::RowRecord of;  // the row's operation, transport and algorithm
   Measured out_of_place;
   Measured in_place;
-  std::string timestamp;  // "2026-01-31 23:59:59"
-  int ranks = 0;
-  std::string transport;
-  std::string algorithm;
-  // --explain; nothing without a plan, or if alpha and beta are not known
-  std::optional<std::int64_t> steps;
-  std::optional<std::int64_t> wire_bytes;  // wire bytes of the busiest rank
-  std::optional<double> predicted_us;
-  // part of predicted_us that emulated links cause, without the ranks' own sums and copies
-  std::optional<double> links_us;
-  std::optional<double> memory_us;  // least time that this machine's memory needs
+  std::string timestamp;          // "2026-01-31 23:59:59"
+  std::optional<PlanFacts> plan;  // --explain
 };
 
 std::string table_heading_text(const Columns& columns);

@@ -6,6 +6,7 @@
 
 #include "bench/serve/orders.h"
 #include "core/device.h"
+#include "core/index.h"
 #include "core/wait.h"
 
 namespace lockstep::sweep {
@@ -15,37 +16,28 @@ using collectives::Operation;
 
 constexpr std::size_t kAlignment = 128;
 
-std::size_t aligned(std::int64_t size_bytes) {
-  return (static_cast<std::size_t>(size_bytes) + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 std::size_t shift_bytes(const Operation& operation, int unalign_elems) {
   return static_cast<std::size_t>(unalign_elems) * core::size_of(operation.dtype);
 }
 
-// Size of the largest rank's input, so that offsets match on all ranks: NCCL's symmetric windows require that.
-std::size_t largest_input(const Operation& operation, int num_ranks, std::size_t shift) {
-  std::int64_t largest = 0;
-  for (int rank = 0; rank < num_ranks; ++rank) largest = std::max(largest, input_bytes(operation, num_ranks, rank));
-  return aligned(largest + static_cast<std::int64_t>(shift));
+using BytesOfRank = std::int64_t(const Operation& operation, int num_ranks, int rank);
+
+std::int64_t in_place_bytes(const Operation& operation, int num_ranks, int rank) {
+  return in_place_layout(operation, num_ranks, rank).buffer_bytes;
 }
-std::size_t largest_output(const Operation& operation, int num_ranks, std::size_t shift) {
-  std::int64_t largest = 0;
-  for (int rank = 0; rank < num_ranks; ++rank) largest = std::max(largest, output_bytes(operation, num_ranks, rank));
-  return aligned(largest + static_cast<std::int64_t>(shift));
-}
-std::size_t largest_in_place(const Operation& operation, int num_ranks, std::size_t shift) {
-  std::int64_t largest = 0;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    largest = std::max(largest, in_place_layout(operation, num_ranks, rank).buffer_bytes);
-  }
-  return aligned(largest + static_cast<std::int64_t>(shift));
+
+// Size of the largest rank's buffer, so that offsets match on all ranks: NCCL's symmetric windows require that.
+std::size_t largest(BytesOfRank* bytes_of_rank, const Operation& operation, int num_ranks, std::size_t shift) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < num_ranks; ++rank) most = std::max(most, bytes_of_rank(operation, num_ranks, rank));
+  return round_up(static_cast<std::size_t>(most) + shift, kAlignment);
 }
 
 std::size_t slot_bytes(const Operation& operation, int num_ranks, int unalign_elems) {
   const std::size_t shift = shift_bytes(operation, unalign_elems);
-  if (operation.in_place) return largest_in_place(operation, num_ranks, shift);
-  return largest_input(operation, num_ranks, shift) + largest_output(operation, num_ranks, shift);
+  if (operation.in_place) return largest(in_place_bytes, operation, num_ranks, shift);
+  return largest(collectives::input_bytes, operation, num_ranks, shift) +
+         largest(collectives::output_bytes, operation, num_ranks, shift);
 }
 
 // Room for at least one iteration.
@@ -88,7 +80,7 @@ void Trial::lay_out_slots(std::byte* pool) {
       const auto layout = in_place_layout(operation_, ranks, me);
       slots_.push_back({base + layout.input_at, base + layout.output_at});
     } else {
-      slots_.push_back({base, base + largest_input(operation_, ranks, shift)});
+      slots_.push_back({base, base + largest(collectives::input_bytes, operation_, ranks, shift)});
     }
   }
   iterations_per_sample_ =
@@ -308,16 +300,27 @@ std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks) {
   return busiest;
 }
 
+core::RowRecord record_of(const Operation& operation, int num_ranks) {
+  core::RowRecord record;
+  record.collective = collectives::name_of(operation.kind);
+  record.ranks = num_ranks;
+  record.bytes = row_bytes(operation, num_ranks);
+  record.count = operation.count;
+  record.dtype = core::name_of(operation.dtype);
+  if (collectives::has_op(operation.kind)) record.op = core::name_of(operation.op);
+  if (collectives::has_root(operation.kind)) record.root = operation.root;
+  record.in_place = operation.in_place;
+  return record;
+}
+
 RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial,
                   const TimeRule& rule, bool checked) {
   const TrialData& mine = trial.measured();
-  RowResult result;
-  result.operation = operation;
-  result.bytes = row_bytes(operation, world.num_ranks());
+  RowResult result{record_of(operation, world.num_ranks()), operation};
   result.algorithm = trial.prepared().algorithm;
   result.executor = trial.prepared().executor;
   result.samples_us = slowest(world, mine.samples_us);
-  result.timed_calls = mine.timed_calls;
+  result.iterations = mine.timed_calls;
   result.graph_iterations = trial.is_graph() ? trial.iterations_per_sample() : 0;
   const auto samples = static_cast<double>(std::max<std::size_t>(mine.samples_us.size(), 1));
   result.time_us = time_by(rule, transports::all_gather_value(world, mine.total_us / samples));
@@ -325,6 +328,7 @@ RowResult combine(transports::World& world, const collectives::Operation& operat
   if (checked) {
     const auto wrong = transports::all_gather_value(world, mine.wrong);
     result.wrong = std::accumulate(wrong.begin(), wrong.end(), std::int64_t{0});
+    if (*result.wrong != 0) result.status = "wrong";
   }
   set_bandwidths(result, world.num_ranks());
   return result;
@@ -332,8 +336,8 @@ RowResult combine(transports::World& world, const collectives::Operation& operat
 
 void set_bandwidths(RowResult& result, int num_ranks) {
   const collectives::Kind kind = result.operation.kind;
-  result.algbw_gbps = collectives::algorithm_bandwidth_gbps(kind, num_ranks, result.bytes, result.time_us);
-  result.busbw_gbps = result.algbw_gbps * collectives::bus_bandwidth_factor(kind, num_ranks);
+  result.algbw_gbps = collectives::algorithm_bandwidth_gbps(kind, num_ranks, result.bytes, *result.time_us);
+  result.busbw_gbps = *result.algbw_gbps * collectives::bus_bandwidth_factor(kind, num_ranks);
 }
 
 }  // namespace lockstep::sweep

@@ -189,14 +189,12 @@ std::string oversubscribed_text(const transports::MpiWorld* mpi, int ranks, int 
 void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run) {
   run.transport = device.nccl ? "nccl" : device.cuda ? "cuda" : mpi != nullptr ? "mpi" : "local";
   if (device.cuda) add_gpus(device, mpi, ranks, run);
-  if (device.nccl) run.libraries["nccl"] = libraries::nccl_library_version();
+  if (device.nccl) run.libraries["nccl"] = libraries::nccl_version();
   if (mpi != nullptr) add_mpi(*mpi, run);
 }
 
-core::OpenedEnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks) {
-  if (mpi != nullptr && mpi->placement().num_hosts > 1) {
-    return {nullptr, "", 0, "no energy: ranks are on several hosts"};
-  }
+core::EnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks) {
+  if (mpi != nullptr && mpi->placement().num_hosts > 1) return {.why_absent = "no energy: ranks are on several hosts"};
   if (!device.cuda) return core::open_cpu_energy();
   std::vector<std::string> pci_ids;
   for (const core::CudaDeviceInfo& gpu : gpus_of(device, ranks)) {
@@ -206,10 +204,10 @@ core::OpenedEnergyMeter open_energy(const backends::DeviceChoice& device, const 
 }
 
 std::optional<StepEnergy::Mark> StepEnergy::now() {
-  if (!opened_.meter) return std::nullopt;
-  const auto joules = opened_.meter->joules();
+  if (!opened_.joules) return std::nullopt;
+  const auto joules = opened_.joules();
   if (!joules) {
-    opened_ = {nullptr, "", 0, "no energy: a counter could not be read while the run went on"};
+    opened_ = {.why_absent = "no energy: a counter could not be read while the run went on"};
     return std::nullopt;
   }
   return Mark{*joules, core::Clock::now()};
@@ -233,7 +231,7 @@ void StepEnergy::end_pause() {
 }
 
 std::optional<core::EnergyRecord> StepEnergy::record(std::int64_t tokens_per_step) const {
-  if (!opened_.meter || joules_ <= 0 || seconds_ <= 0) return std::nullopt;
+  if (!opened_.joules || joules_ <= 0 || seconds_ <= 0) return std::nullopt;
   const auto steps = static_cast<double>(steps_);
   return core::EnergyRecord{.source = opened_.source,
                             .devices = opened_.devices,
@@ -247,7 +245,7 @@ std::optional<core::EnergyRecord> StepEnergy::record(std::int64_t tokens_per_ste
 std::string StepEnergy::text(std::int64_t tokens_per_step) const {
   const auto energy = record(tokens_per_step);
   if (!energy)
-    return fmt::format("# {}\n", opened_.meter ? "no energy: the run was too short to count" : opened_.why_absent);
+    return fmt::format("# {}\n", opened_.joules ? "no energy: the run was too short to count" : opened_.why_absent);
   return fmt::format("# energy: {:.4g} J per step, {:.4g} W, {:.4g} tokens per joule; {} {}{} by {}, {} steps\n",
                      energy->joules_per_step, energy->watts, energy->tokens_per_joule, energy->devices,
                      energy->source == "nvml" ? "GPU" : "CPU package", energy->devices == 1 ? "" : "s",

@@ -57,14 +57,14 @@ void add_place(const backends::DeviceChoice& device, const transports::MpiWorld*
 // Energy that training steps draw on the devices of their ranks.
 
 // Opens a meter for the ranks' GPUs, or for this machine's CPUs; none for several hosts, as one rank reads it.
-core::OpenedEnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
+core::EnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
 
 // Counts from begin_step(), or the end of the previous step, to end_step(). A first step without begin_step() loads and
 // chooses kernels, and is left out. One thread at a time. Counters update every few milliseconds, some GPUs' every 100
 // ms: short runs say little.
 class StepEnergy {
  public:
-  explicit StepEnergy(core::OpenedEnergyMeter opened) : opened_(std::move(opened)) {}
+  explicit StepEnergy(core::EnergyMeter opened) : opened_(std::move(opened)) {}
 
   void begin_step();
   void end_step(std::int64_t steps = 1);  // number of steps that end together
@@ -79,7 +79,7 @@ class StepEnergy {
   };
   std::optional<Mark> now();
 
-  core::OpenedEnergyMeter opened_;
+  core::EnergyMeter opened_;
   std::optional<Mark> mark_;
   std::int64_t steps_ = 0;
   double joules_ = 0;

@@ -2,24 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 
 namespace lockstep::program {
 namespace {
 
-class FakeMeter final : public core::EnergyMeter {
- public:
-  explicit FakeMeter(std::optional<double>& joules) : joules_(joules) {}
-  std::optional<double> joules() override { return joules_; }
-
- private:
-  std::optional<double>& joules_;
-};
-
 StepEnergy energy_of(std::optional<double>& joules) {
-  return StepEnergy({std::make_unique<FakeMeter>(joules), "nvml", 2, ""});
+  return StepEnergy({[&joules] { return joules; }, "nvml", 2});
 }
 
 TEST(StepEnergy, CountsStepsWithoutTheFirstAndWithoutWhatComesBetween) {
@@ -79,7 +69,7 @@ TEST(StepEnergy, ACounterThatFailsOnTheWayLeavesNone) {
 }
 
 TEST(StepEnergy, WithoutAMeterTheReasonIsTold) {
-  StepEnergy energy({nullptr, "", 0, "no energy: why not"});
+  StepEnergy energy({.why_absent = "no energy: why not"});
   energy.end_step();
   EXPECT_FALSE(energy.record(1).has_value());
   EXPECT_EQ(energy.text(1), "# no energy: why not\n");

@@ -4,6 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <span>
+#include <variant>
 
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -31,6 +34,13 @@ std::int64_t number_in(const Json& order, const char* name, std::int64_t least, 
                           "\" is missing or wrong; allowed: " + std::to_string(least) + " to " + std::to_string(most));
 }
 
+// `runs` runs of a case, one after the other, each of `calls` calls and timed as a whole.
+struct Order {
+  std::int64_t case_index;
+  std::int64_t runs;
+  std::int64_t calls;
+};
+
 Order parse_order(const std::string& line, std::size_t num_cases) {
   constexpr std::int64_t kMostRuns = 1 << 20;
   constexpr std::int64_t kMostCalls = std::int64_t{1} << 40;
@@ -40,72 +50,84 @@ Order parse_order(const std::string& line, std::size_t num_cases) {
           number_in(order, "calls", 1, kMostCalls)};
 }
 
+struct Silence {};  // no order came in time
+struct End {};      // no more orders will come
+
+// The worker's standard input and output.
+class Orders {
+ public:
+  // Writes the list of cases.
+  Orders(const std::string& program, const std::vector<std::string>& cases) : num_cases_(cases.size()) {
+    say(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
+  }
+
+  // Answers an invalid order with an error, and waits for the next one.
+  std::variant<Order, Silence, End> next(std::chrono::milliseconds patience) {
+    while (true) {
+      const std::size_t end = unread_.find('\n');
+      if (end == std::string::npos) {
+        if (ended_) return End{};
+        if (!read_more(patience)) return Silence{};
+        continue;
+      }
+      const std::string line = unread_.substr(0, end);
+      unread_.erase(0, end + 1);
+      try {
+        return parse_order(line, num_cases_);
+      } catch (const core::Error& error) {
+        answer_error(error.what());
+      }
+    }
+  }
+
+  // Every time has the same number of characters: texts of other lengths would leave the heap in another state, and the
+  // instruction count of the next run would include how long malloc searches there.
+  void answer(std::span<const double> us_of_call) {
+    say(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
+  }
+
+  void answer_error(const std::string& why) { say(Json{{"error", why}}.dump()); }
+
+ private:
+  void say(const std::string& text) {
+    const std::string line = text + "\n";
+    for (std::size_t done = 0; done < line.size();) {
+      const ssize_t size = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+      if (size < 0 && errno != EINTR) throw broken("cannot answer");
+      if (size > 0) done += static_cast<std::size_t>(size);
+    }
+  }
+
+  bool read_more(std::chrono::milliseconds patience) {
+    pollfd wanted{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    const int ready = poll(&wanted, 1, static_cast<int>(patience.count()));
+    if (ready < 0 && errno != EINTR) throw broken("cannot wait for orders");
+    if (ready <= 0) return false;
+    std::array<char, 4096> piece;
+    const ssize_t size = read(STDIN_FILENO, piece.data(), piece.size());
+    if (size < 0) throw broken("cannot read orders");
+    if (size == 0) ended_ = true;
+    unread_.append(piece.data(), static_cast<std::size_t>(size));
+    return true;
+  }
+
+  std::size_t num_cases_;
+  bool ended_ = false;
+  std::string unread_;
+};
+
 }  // namespace
-
-Orders::Orders(const std::string& program, const std::vector<std::string>& cases, int in, int out)
-    : num_cases_(cases.size()), in_(in), out_(out) {
-  say(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
-}
-
-std::variant<Order, Silence, End> Orders::next(std::chrono::milliseconds patience) {
-  while (true) {
-    const std::size_t end = unread_.find('\n');
-    if (end == std::string::npos) {
-      if (ended_) return End{};
-      if (!read_more(patience)) return Silence{};
-      continue;
-    }
-    const std::string line = unread_.substr(0, end);
-    unread_.erase(0, end + 1);
-    try {
-      return parse_order(line, num_cases_);
-    } catch (const core::Error& error) {
-      answer_error(error.what());
-    }
-  }
-}
-
-bool Orders::read_more(std::chrono::milliseconds patience) {
-  pollfd wanted{.fd = in_, .events = POLLIN, .revents = 0};
-  const int ready = poll(&wanted, 1, static_cast<int>(patience.count()));
-  if (ready < 0 && errno != EINTR) throw broken("cannot wait for orders");
-  if (ready <= 0) return false;
-  std::array<char, 4096> piece;
-  const ssize_t size = read(in_, piece.data(), piece.size());
-  if (size < 0) throw broken("cannot read orders");
-  if (size == 0) ended_ = true;
-  unread_.append(piece.data(), static_cast<std::size_t>(size));
-  return true;
-}
-
-// Every time has the same number of characters: texts of other lengths would leave the heap in another state, and the
-// instruction count of the next run would include how long malloc searches there.
-void Orders::answer(std::span<const double> us_of_call) {
-  say(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
-}
-
-void Orders::answer_error(const std::string& why) {
-  say(Json{{"error", why}}.dump());
-}
-
-void Orders::say(const std::string& text) {
-  const std::string line = text + "\n";
-  for (std::size_t done = 0; done < line.size();) {
-    const ssize_t size = write(out_, line.data() + done, line.size() - done);
-    if (size < 0 && errno != EINTR) throw broken("cannot answer");
-    if (size > 0) done += static_cast<std::size_t>(size);
-  }
-}
 
 // Not inlined, with a fixed name: the instruction counter finds the start and end of a run by it
 // (ci/gate/deterministic.py).
-extern "C" [[gnu::noinline]] double lockstep_served_run(
-    const std::function<double(std::size_t, std::int64_t)>* us_of_call, std::size_t case_index, std::int64_t calls) {
+extern "C" [[gnu::noinline]] double lockstep_served_run(const UsOfCall* us_of_call, std::size_t case_index,
+                                                        std::int64_t calls) {
   return (*us_of_call)(case_index, calls);
 }
 
-void serve(Orders& orders, const std::function<double(std::size_t, std::int64_t)>& us_of_call) {
+void serve(const std::string& program, const std::vector<std::string>& cases, const UsOfCall& us_of_call) {
   constexpr std::chrono::milliseconds kPatience{60'000};
+  Orders orders(program, cases);
   while (true) {
     const auto said = orders.next(kPatience);
     if (std::holds_alternative<End>(said)) return;
@@ -147,10 +169,12 @@ Heard listen(Orders& orders) {
 
 }  // namespace
 
-void serve_ranks(Orders* orders, transports::World& world,
-                 const std::function<double(std::size_t, std::int64_t)>& us_of_call) {
+void serve_ranks(const std::string& program, const std::vector<std::string>& cases, transports::World& world,
+                 const UsOfCall& us_of_call) {
+  std::optional<Orders> orders;
+  if (world.rank() == 0) orders.emplace(program, cases);
   while (true) {
-    const Heard mine = orders != nullptr ? listen(*orders) : Heard{};
+    const Heard mine = orders ? listen(*orders) : Heard{};
     const Heard heard = transports::all_gather_value(world, mine)[0];
     if (heard.is_end) return;
     if (!heard.is_order) continue;
@@ -161,7 +185,7 @@ void serve_ranks(Orders* orders, transports::World& world,
       const std::vector<double> all = transports::all_gather_value(world, own);
       us.push_back(*std::max_element(all.begin(), all.end()));
     }
-    if (orders != nullptr) orders->answer(us);
+    if (orders) orders->answer(us);
   }
 }
 

@@ -5,9 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "collectives/transports/transport.h"
@@ -22,51 +20,21 @@ namespace lockstep::serve {
 // each order {"us": [4.1, 4.0]}, the mean time of a call in each run, or {"error": "why"}. Input lines: {"case": 0,
 // "runs": 2, "calls": 1000}.
 
-// `runs` runs of a case, one after the other, each of `calls` calls and timed as a whole.
-struct Order {
-  std::int64_t case_index;
-  std::int64_t runs;
-  std::int64_t calls;
-};
-
-struct Silence {};  // no order came in time
-struct End {};      // no more orders will come
-
-// The worker's input and output. Other output of the program must go to stderr.
-class Orders {
- public:
-  // Writes the list of cases. Descriptors are borrowed.
-  Orders(const std::string& program, const std::vector<std::string>& cases, int in = 0, int out = 1);
-  // Answers an invalid order with an error, and waits for the next one.
-  std::variant<Order, Silence, End> next(std::chrono::milliseconds patience);
-  void answer(std::span<const double> us_of_call);
-  void answer_error(const std::string& why);
-
- private:
-  void say(const std::string& line);
-  bool read_more(std::chrono::milliseconds patience);
-
-  std::size_t num_cases_;
-  int in_;
-  int out_;
-  bool ended_ = false;
-  std::string unread_;
-};
-
-// Serves orders until they end. us_of_call(case, calls) makes that many calls and returns the mean time of one, in
-// microseconds. If it throws an Error, the Error is the answer.
-void serve(Orders& orders, const std::function<double(std::size_t case_index, std::int64_t calls)>& us_of_call);
+// Serves orders of the cases until they end. us_of_call(case, calls) makes that many calls and returns the mean time of
+// one, in microseconds. If it throws an Error, the Error is the answer. Other output of the program must go to stderr.
+using UsOfCall = std::function<double(std::size_t case_index, std::int64_t calls)>;
+void serve(const std::string& program, const std::vector<std::string>& cases, const UsOfCall& us_of_call);
 
 // For a program whose worker serves one `what` at a time: throws a usage Error if `count` is not 1.
 void check_one(std::size_t count, const std::string& what);
 
 // Ranks as one worker: rank 0 reads the orders, all run them.
 
-// Called on every rank, with orders on rank 0 only. us_of_call(case, calls) makes this rank's calls and returns its
-// mean time of one; the answer is the slowest rank's. Without orders, ranks meet from time to time, so that no deadline
-// of the world passes. If it throws an Error, all ranks end.
-void serve_ranks(Orders* orders, transports::World& world,
-                 const std::function<double(std::size_t case_index, std::int64_t calls)>& us_of_call);
+// Called on every rank. us_of_call(case, calls) makes this rank's calls and returns its mean time of one; the answer is
+// the slowest rank's. Without orders, ranks meet from time to time, so that no deadline of the world passes. If it
+// throws an Error, all ranks end.
+void serve_ranks(const std::string& program, const std::vector<std::string>& cases, transports::World& world,
+                 const UsOfCall& us_of_call);
 
 // Calls that a worker times: calls of a case, one after the other. Two sources define it, and a program links one of
 // them: calls.cpp, or planted_calls.cpp, whose calls take longer by a known percentage, for tests of the regression

@@ -328,12 +328,7 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
     core::StudyRecord point = study.point(setting, "tensor parallel", one.layout, made);
     point.at = {{"tp", one.layout.tp}, {"node", node}};
     study.write(point);
-    if (one.published == 0) continue;
-    point.basis = "published";
-    point.values = {{"tflops_per_gpu", one.published}};
-    point.parts_ms.clear();
-    point.source = published.source;
-    study.write(point);
+    if (one.published > 0) study.write_published(point, one.published, published.source);
   }
   if (inside > 0 && beyond > 0) {
     print(fmt::format("# just beyond the node {:.0f} TFLOP/s per GPU remain of {:.0f} inside it\n", beyond, inside));

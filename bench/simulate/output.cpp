@@ -35,7 +35,7 @@ std::int64_t exposed(const Breakdown& parts, Lane lane) {
 }
 
 double percent(std::int64_t part_ps, const Prediction& made) {
-  return 100 * static_cast<double>(part_ps) / (made.step_s * 1e12);
+  return percent_of_step(static_cast<double>(part_ps), made);
 }
 
 std::string memory_line(const char* kind, double bytes, const workload::MemoryBytes& all) {
@@ -101,12 +101,11 @@ std::string columns_text() {
 
 std::string row_text(const Layout& layout, const Prediction& made) {
   const Breakdown& parts = made.parts[made.busiest];
-  const double tflops = made.hardware_flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
   return fmt::format(
       " {:>9.2f} {:>6.2f} {:>6.2f} {:>9.1f} {:>11.0f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} "
       "{:>7.2f}{}  {}\n",
-      made.step_s * 1e3, 100 * made.mfu, 100 * made.hfu, tflops, made.tokens_per_s, percent(parts.compute_ps(), made),
-      percent(exposed(parts, Lane::tensor), made),
+      made.step_s * 1e3, 100 * made.mfu, 100 * made.hfu, tflops_per_gpu(layout, made), made.tokens_per_s,
+      percent(parts.compute_ps(), made), percent(exposed(parts, Lane::tensor), made),
       percent(exposed(parts, Lane::send) + exposed(parts, Lane::receive), made),
       percent(exposed(parts, Lane::gather) + parts.exposed_reductions_ps(), made), percent(parts.bubble_ps, made),
       made.memory[made.fullest].total() / kGiga, made.fits ? " " : "!", text_of(layout));
@@ -231,9 +230,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.ranks = layout.ranks();
   record.global_batch = layout.global_batch();
   record.step_ms = made.step_s * 1e3;
-  for (const auto& [name, ps] : program::named_parts(made.parts[made.busiest])) {
-    record.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
-  }
+  record.parts_ms = parts_ms(made);
   const schedules::Bubbles& b = made.bubbles;
   record.bubbles = {b.of_ideal, b.of_makespan, b.of_own_span, b.own_of_ideal};
   record.mfu = made.mfu;
@@ -275,40 +272,20 @@ SearchSpace space_of(const SimulateFlags& flags) {
   return space;
 }
 
-struct Difference {
-  std::string name;
-  double ms = 0;
-};
-
-// The parts of the step in which two layouts differ most, the largest first.
-std::vector<Difference> differences(const FoundLayout& from, const FoundLayout& to) {
-  const auto a = program::named_parts(from.prediction.parts[from.prediction.busiest]);
-  const auto b = program::named_parts(to.prediction.parts[to.prediction.busiest]);
-  std::vector<Difference> all;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    all.push_back({a[i].first, static_cast<double>(b[i].second - a[i].second) / 1e9});
-  }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Difference& x, const Difference& y) { return std::abs(x.ms) > std::abs(y.ms); });
-  return all;
-}
-
-std::string change_text(const Difference& difference) {
-  return fmt::format("{} {:+.1f} ms", difference.name, difference.ms);
-}
-
 // Why a layout is slower than the first: the two parts of the step that differ most.
 std::string why_text(const SearchResult& result, std::size_t i) {
   const FoundLayout& first = result.best.front();
   if (i == 0) {
     const auto& made = first.prediction;
-    return fmt::format("computes {:.1f} % of its step",
-                       100 * static_cast<double>(made.parts[made.busiest].compute_ps()) / (made.step_s * 1e12));
+    return fmt::format("computes {:.1f} % of its step", percent(made.parts[made.busiest].compute_ps(), made));
   }
   const FoundLayout& one = result.best[i];
-  const auto changes = differences(first, one);
+  core::NamedNumbers changes = longer_by_ms(first.prediction, one.prediction);
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
   const double behind = 100 * (one.prediction.step_s / first.prediction.step_s - 1);
-  return fmt::format("{:+.1f} %: {}, {}", behind, change_text(changes[0]), change_text(changes[1]));
+  return fmt::format("{:+.1f} %: {} {:+.1f} ms, {} {:+.1f} ms", behind, changes[0].first, changes[0].second,
+                     changes[1].first, changes[1].second);
 }
 
 std::string result_text(const SearchResult& result, const SimulateFlags& flags, double wall_s) {

@@ -320,8 +320,7 @@ int serve_predictions(const SimulateFlags& flags) {
     }
     names.push_back("predict/" + flags.model + "/" + flags.machine + "/" + text_of(layout));
   }
-  serve::Orders orders("simulate", names);
-  serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
+  serve::serve("simulate", names, [&](std::size_t index, std::int64_t calls) {
     const Case& one = cases[index];
     return serve::us_of_calls(calls, [&] { predict(one.model, one.layout, one.machine, options); });
   });

@@ -190,11 +190,7 @@ void run_published(const ScalingFlags& flags, Study& study, const program::Print
     point.at = {{"gpus", static_cast<double>(layout.ranks())}};
     point.note = row.model;
     study.write(point);
-    point.basis = "published";
-    point.values = {{"tflops_per_gpu", row.tflops_per_gpu}};
-    point.parts_ms.clear();
-    point.source = table.source;
-    study.write(point);
+    study.write_published(point, row.tflops_per_gpu, table.source);
   }
 }
 

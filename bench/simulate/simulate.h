@@ -178,6 +178,8 @@ class Study {
   core::StudyRecord point(const std::string& setting, const std::string& series, const workload::Layout& layout,
                           const simulator::Prediction& made) const;
   void write(const core::StudyRecord& point) { writer_.write(point); }
+  // Writes the published value beside a simulated point.
+  void write_published(core::StudyRecord point, double tflops_per_gpu, const std::string& source);
   void commit() { writer_.commit(); }
 
  private:
@@ -187,6 +189,13 @@ class Study {
 };
 
 std::string setting_of(const workload::Model& model, const simulator::Machine& machine);
+
+// Share of the step that a part of it takes.
+double percent_of_step(double part_ps, const simulator::Prediction& made);
+
+// The parts of the busiest rank's step, in milliseconds; of two steps, by how much those of the second are longer.
+core::NamedNumbers parts_ms(const simulator::Prediction& made);
+core::NamedNumbers longer_by_ms(const simulator::Prediction& from, const simulator::Prediction& to);
 
 // FLOPs including recomputation, in 1e12 per second and device.
 double tflops_per_gpu(const workload::Layout& layout, const simulator::Prediction& made);

@@ -1,5 +1,7 @@
 #include "bench/simulate/simulate.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "bench/program/run_records.h"
@@ -158,15 +160,42 @@ core::StudyRecord Study::point(const std::string& setting, const std::string& se
                        {"tokens_per_s", made.tokens_per_s},
                        {"tflops_per_gpu", tflops_per_gpu(layout, made)},
                        {"memory_gb", made.memory[made.fullest].total() / 1e9}};
-  for (const auto& [name, ps] : program::named_parts(busiest(made))) {
-    made_point.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
-  }
+  made_point.parts_ms = parts_ms(made);
   made_point.fits = made.fits;
   return made_point;
 }
 
+void Study::write_published(core::StudyRecord point, double tflops_per_gpu, const std::string& source) {
+  point.basis = "published";
+  point.values = {{"tflops_per_gpu", tflops_per_gpu}};
+  point.parts_ms.clear();
+  point.source = source;
+  write(point);
+}
+
 std::string setting_of(const workload::Model& model, const simulator::Machine& machine) {
   return model.name + " on " + machine.name;
+}
+
+double percent_of_step(double part_ps, const Prediction& made) {
+  return 100 * part_ps / (made.step_s * 1e12);
+}
+
+core::NamedNumbers parts_ms(const Prediction& made) {
+  core::NamedNumbers parts;
+  for (const auto& [name, ps] : program::named_parts(busiest(made))) {
+    parts.emplace_back(name, static_cast<double>(ps) / kPsPerMs);
+  }
+  return parts;
+}
+
+core::NamedNumbers longer_by_ms(const Prediction& from, const Prediction& to) {
+  const auto before = program::named_parts(busiest(from));
+  core::NamedNumbers longer;
+  for (const auto& [name, ps] : program::named_parts(busiest(to))) {
+    longer.emplace_back(name, static_cast<double>(ps - before[longer.size()].second) / kPsPerMs);
+  }
+  return longer;
 }
 
 double tflops_per_gpu(const workload::Layout& layout, const Prediction& made) {
@@ -174,20 +203,17 @@ double tflops_per_gpu(const workload::Layout& layout, const Prediction& made) {
 }
 
 std::string longer_part_text(const Prediction& from, const Prediction& to) {
-  const auto a = program::named_parts(busiest(from));
-  const auto b = program::named_parts(busiest(to));
-  std::size_t most = 0;
-  const auto growth = [&](std::size_t i) { return b[i].second - a[i].second; };
-  for (std::size_t i = 1; i < a.size(); ++i) most = growth(i) > growth(most) ? i : most;
-  if (growth(most) <= 0) return "no part is longer";
-  return fmt::format("{} {:+.1f} ms", a[most].first, static_cast<double>(growth(most)) / 1e9);
+  const core::NamedNumbers longer = longer_by_ms(from, to);
+  const auto [name, ms] =
+      *std::max_element(longer.begin(), longer.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return ms <= 0 ? "no part is longer" : fmt::format("{} {:+.1f} ms", name, ms);
 }
 
 std::string grown_part_text(const Prediction& from, const Prediction& to) {
   const auto a = program::named_parts(busiest(from));
   const auto b = program::named_parts(busiest(to));
   const auto percent = [](std::int64_t ps, const Prediction& made) {
-    return 100 * static_cast<double>(ps) / (made.step_s * 1e12);
+    return percent_of_step(static_cast<double>(ps), made);
   };
   std::size_t most = 0;
   const auto growth = [&](std::size_t i) { return percent(b[i].second, to) - percent(a[i].second, from); };
@@ -210,7 +236,7 @@ std::string parts_text(const Prediction& made) {
     for (const auto& [name, part_ps] : parts) {
       for (const std::string& wanted : column.parts) ps += wanted == name ? static_cast<double>(part_ps) : 0;
     }
-    text += fmt::format(" {:>9.2f}", 100 * ps / (made.step_s * 1e12));
+    text += fmt::format(" {:>9.2f}", percent_of_step(ps, made));
   }
   return text;
 }

@@ -194,9 +194,7 @@ std::vector<PartResult> measure_parts(const Rounds& rounds, const Parts& parts, 
 
 void serve_parts(const std::string& program, std::span<const Mode> modes, const std::vector<std::string>& names,
                  const Parts& parts, backends::MeshRank& rank) {
-  std::optional<serve::Orders> orders;
-  if (rank.messages.rank() == 0) orders.emplace(program, names);
-  serve::serve_ranks(orders ? &*orders : nullptr, rank.messages, [&](std::size_t which, std::int64_t calls) {
+  serve::serve_ranks(program, names, rank.messages, [&](std::size_t which, std::int64_t calls) {
     return serve::us_of_calls(calls, [&] { parts[which / modes.size()]->serve(modes[which % modes.size()]); });
   });
 }

@@ -212,7 +212,7 @@ struct Rounds {
   double budget_s = 0;  // after which no further round starts; 0: no limit
   std::vector<Mode> modes{Mode::serial, Mode::overlapped, Mode::kernels, Mode::exchanges};
   std::int64_t tokens = 0;  // in one run on all ranks, for the energy of overlapped runs
-  std::function<core::OpenedEnergyMeter()> open_energy;
+  std::function<core::EnergyMeter()> open_energy;
 };
 
 using Parts = std::vector<std::unique_ptr<TimedPart>>;

@@ -1,4 +1,4 @@
-// Collective algorithms: each a pure function from integers to a Plan, listed in one explicit catalogue.
+// Collective algorithms: each a pure function from integers to the steps of a Plan, listed in one explicit catalogue.
 #pragma once
 
 #include <map>
@@ -20,6 +20,9 @@ struct Shape {
   int option(std::string_view name) const;  // LOCKSTEP_CHECK fails if it is not declared
 };
 
+// Writes the plan into a builder of the collective, its ranks and its root.
+using Generator = void(plan::PlanBuilder& builder, const Shape& shape);
+
 // One integer that a user may set: `--algo ring:lanes=4`.
 struct Option {
   std::string_view name;
@@ -38,7 +41,7 @@ struct Algorithm {
   std::vector<Option> options;
   // Returns why these integers are impossible, and the possible ones; nothing if they are fine.
   std::optional<std::string> (*refuse)(const Shape&);
-  plan::Plan (*make)(const Shape&);
+  Generator* generate;
 };
 
 // All algorithms of all collectives, in the order in which they are shown.

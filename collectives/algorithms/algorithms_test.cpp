@@ -9,12 +9,13 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/building_blocks.h"
-#include "collectives/algorithms/every_choice.h"
 #include "collectives/plan/check.h"
 #include "collectives/plan/cost.h"
 #include "collectives/plan/messages.h"
 #include "collectives/plan/text.h"
 #include "core/error.h"
+#include "testing/collectives/every_choice.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::algorithms {
 namespace {
@@ -22,13 +23,7 @@ namespace {
 using collectives::Kind;
 
 std::string error_of(Kind kind, std::string_view text) {
-  try {
-    parse_choice(kind, text);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { parse_choice(kind, text); });
 }
 
 TEST(Choice, DefaultsAreFilledInAndLeftOutOfTheLabel) {
@@ -326,7 +321,7 @@ TEST(Server, RefusesMoreServersThanRanks) {
   EXPECT_FALSE(refusal(parse_choice(Kind::all_reduce, "server:servers=5"), 5, 0));
   const auto why = refusal(parse_choice(Kind::all_reduce, "server:servers=5"), 4, 0);
   ASSERT_TRUE(why);
-  EXPECT_NE(why->find("possible: 1 to 4"), std::string::npos) << *why;
+  EXPECT_TRUE(core::has(*why, "possible: 1 to 4"));
 }
 
 // Hosts of neighbouring ranks have equal numbers of servers; or the last ranks are servers.

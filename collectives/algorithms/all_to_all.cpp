@@ -14,14 +14,11 @@
 
 namespace lockstep::algorithms {
 
-using collectives::Kind;
 using plan::PlanBuilder;
 using plan::Slice;
 
-namespace {
-
-plan::Plan pairwise(Kind kind, int p) {
-  PlanBuilder builder(kind, p, 0, 1);
+void pairwise_all_to_all(PlanBuilder& builder, const Shape& shape) {
+  const int p = shape.num_ranks;
   for (int r = 0; r < p; ++r) {
     builder.copy(r, plan::output(r), plan::input(r));
     for (int i = 1; i < p; ++i) {
@@ -29,32 +26,15 @@ plan::Plan pairwise(Kind kind, int p) {
       builder.recv(r, wrap(r - i, p), plan::output(wrap(r - i, p)));
     }
   }
-  return builder.finish("pairwise");
 }
 
-plan::Plan direct(Kind kind, int p) {
-  PlanBuilder builder(kind, p, 0, 1);
+void direct_all_to_all(PlanBuilder& builder, const Shape& shape) {
+  const int p = shape.num_ranks;
   for (int r = 0; r < p; ++r) {
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::input(peer)); });
     builder.copy(r, plan::output(r), plan::input(r));
     for_each_peer(r, p, [&](int peer) { builder.recv(r, peer, plan::output(peer)); });
   }
-  return builder.finish("direct");
-}
-
-}  // namespace
-
-plan::Plan pairwise_all_to_all(const Shape& shape) {
-  return pairwise(Kind::all_to_all, shape.num_ranks);
-}
-plan::Plan pairwise_all_to_all_v(const Shape& shape) {
-  return pairwise(Kind::all_to_all_v, shape.num_ranks);
-}
-plan::Plan direct_all_to_all(const Shape& shape) {
-  return direct(Kind::all_to_all, shape.num_ranks);
-}
-plan::Plan direct_all_to_all_v(const Shape& shape) {
-  return direct(Kind::all_to_all_v, shape.num_ranks);
 }
 
 // Bruck's all-to-all: ceil(lg p) messages instead of p-1, for blocks so small that a message costs more than its bytes.
@@ -109,16 +89,14 @@ void add_rank(PlanBuilder& builder, int p, int r, Room room, int half) {
 
 }  // namespace
 
-plan::Plan bruck_all_to_all(const Shape& shape) {
+void bruck_all_to_all(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
   const int half = p / 2;  // no step moves more blocks: in 1 .. p-1 no bit is set more often
   int hops = 0;
   for (int bit = 1; bit < p; bit *= 2) hops += static_cast<int>(distances_with(bit, p).size());
-  PlanBuilder builder(collectives::Kind::all_to_all, p, 0, 1);
   const int packed = builder.take_scratch(p > 2 ? 2 * half : half);
   const Room room{packed, builder.take_scratch(hops)};
   for (int r = 0; r < p; ++r) add_rank(builder, p, r, room, half);
-  return builder.finish("bruck");
 }
 
 // Two-level all-to-all: between hosts, few big messages instead of many small ones. m groups of g ranks, rank = group *
@@ -196,10 +174,9 @@ class TwoLevel {
 
 }  // namespace
 
-plan::Plan hierarchical_all_to_all(const Shape& shape) {
+void hierarchical_all_to_all(PlanBuilder& builder, const Shape& shape) {
   const int g = group_size(shape);
   const int m = shape.num_ranks / g;
-  PlanBuilder builder(collectives::Kind::all_to_all, shape.num_ranks, 0, 1);
   TwoLevel two_level(builder, g, m);
   for (int group = 0; group < m; ++group) {
     for (int place = 0; place < g; ++place) {
@@ -207,7 +184,6 @@ plan::Plan hierarchical_all_to_all(const Shape& shape) {
       two_level.exchange_in_group(group, place);
     }
   }
-  return builder.finish("hierarchical");
 }
 
 }  // namespace lockstep::algorithms

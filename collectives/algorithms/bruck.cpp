@@ -20,7 +20,6 @@
 
 namespace lockstep::algorithms {
 
-using collectives::Kind;
 using plan::PlanBuilder;
 
 namespace {
@@ -39,21 +38,18 @@ void gather_inputs(PlanBuilder& builder, int num_ranks, int slots) {
 
 }  // namespace
 
-plan::Plan bruck_all_gather(const Shape& shape) {
+void bruck_all_gather(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(Kind::all_gather, p, 0, 1);
   const int slots = builder.take_scratch(p);
   gather_inputs(builder, p, slots);
   for (int r = 0; r < p; ++r) {
     builder.copy(r, plan::output(r, p - r), plan::scratch(slots, p - r));
     if (r > 0) builder.copy(r, plan::output(0, r), plan::scratch(slots + p - r, r));
   }
-  return builder.finish("bruck");
 }
 
-plan::Plan bruck_all_reduce(const Shape& shape) {
+void bruck_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(Kind::all_reduce, p, 0, 1);
   const int slots = builder.take_scratch(p);
   gather_inputs(builder, p, slots);
   for (int r = 0; r < p; ++r) {
@@ -61,12 +57,10 @@ plan::Plan bruck_all_reduce(const Shape& shape) {
     builder.copy(r, plan::output(0), input_of(0));
     for (int rank = 1; rank < p; ++rank) builder.reduce(r, plan::output(0), input_of(rank));
   }
-  return builder.finish("bruck");
 }
 
-plan::Plan bruck_reduce_scatter(const Shape& shape) {
+void bruck_reduce_scatter(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(Kind::reduce_scatter, p, 0, 1);
   const int slots = builder.take_scratch(p);
   for (int r = 0; r < p; ++r) {
     builder.copy(r, plan::scratch(slots, p - r), plan::input(r, p - r));
@@ -78,7 +72,6 @@ plan::Plan bruck_reduce_scatter(const Shape& shape) {
       builder.recv_reduce(r, wrap(r - m, p), m == 1 ? plan::output(0) : sum, sum);
     }
   }
-  return builder.finish("bruck");
 }
 
 }  // namespace lockstep::algorithms

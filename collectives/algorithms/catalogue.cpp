@@ -12,69 +12,57 @@ namespace lockstep::algorithms {
 // one rank) and integers that their `refuse` accepts.
 
 // ring.cpp
-plan::Plan ring_all_reduce(const Shape& shape);
-plan::Plan ring_reduce_scatter(const Shape& shape);
-plan::Plan ring_all_gather(const Shape& shape);
+Generator ring_all_reduce;
+Generator ring_reduce_scatter;
+Generator ring_all_gather;
+Generator hierarchical_all_reduce;
+Generator ring_2d_all_reduce;
 
 // direct.cpp
-plan::Plan one_shot_all_reduce(const Shape& shape);
-plan::Plan two_shot_all_reduce(const Shape& shape);
-plan::Plan server_all_reduce(const Shape& shape);
-plan::Plan root_all_reduce(const Shape& shape);
+Generator one_shot_all_reduce;
+Generator two_shot_all_reduce;
+Generator server_all_reduce;
+Generator root_all_reduce;
+Generator direct_reduce_scatter;
+Generator direct_all_gather;
+Generator direct_gather;
+Generator direct_scatter;
+Generator direct_send_recv;
 
-// tree.cpp
-plan::Plan double_tree_all_reduce(const Shape& shape);
-plan::Plan double_tree_broadcast(const Shape& shape);
-plan::Plan double_tree_reduce(const Shape& shape);
-plan::Plan tree_all_reduce(const Shape& shape);
-plan::Plan binary_tree_all_reduce(const Shape& shape);
-plan::Plan chain_broadcast(const Shape& shape);
-plan::Plan chain_reduce(const Shape& shape);
-plan::Plan binary_tree_broadcast(const Shape& shape);
-plan::Plan binary_tree_reduce(const Shape& shape);
-plan::Plan binomial_broadcast(const Shape& shape);
-plan::Plan binomial_reduce(const Shape& shape);
-plan::Plan direct_broadcast(const Shape& shape);
-plan::Plan direct_reduce(const Shape& shape);
+// tree.cpp: broadcast, reduce or all-reduce
+Generator double_tree;
+Generator knomial_tree;
+Generator binary_tree;
+Generator chain;
+Generator binomial_tree;
+Generator star;
 
 // recursive_doubling.cpp
-plan::Plan recursive_doubling_all_reduce(const Shape& shape);
-plan::Plan halving_doubling_all_reduce(const Shape& shape);
-plan::Plan recursive_halving_reduce_scatter(const Shape& shape);
-plan::Plan recursive_doubling_all_gather(const Shape& shape);
-plan::Plan exchange_hypercube(const Shape& shape);
+Generator recursive_doubling_all_reduce;
+Generator halving_doubling_all_reduce;
+Generator recursive_halving_reduce_scatter;
+Generator recursive_doubling;  // all-gather or hypercube
 
-// bruck.cpp, all_to_all.cpp
-plan::Plan bruck_all_reduce(const Shape& shape);
-plan::Plan bruck_reduce_scatter(const Shape& shape);
-plan::Plan bruck_all_gather(const Shape& shape);
-plan::Plan bruck_all_to_all(const Shape& shape);
+// bruck.cpp
+Generator bruck_all_reduce;
+Generator bruck_reduce_scatter;
+Generator bruck_all_gather;
 
 // pat.cpp
-plan::Plan pat_reduce_scatter(const Shape& shape);
-plan::Plan pat_all_gather(const Shape& shape);
+Generator pat_reduce_scatter;
+Generator pat_all_gather;
 
-// ring.cpp, all_to_all.cpp
-plan::Plan hierarchical_all_reduce(const Shape& shape);
-plan::Plan ring_2d_all_reduce(const Shape& shape);
-plan::Plan hierarchical_all_to_all(const Shape& shape);
+// all_to_all.cpp
+Generator pairwise_all_to_all;  // also all_to_all_v
+Generator direct_all_to_all;    // also all_to_all_v
+Generator bruck_all_to_all;
+Generator hierarchical_all_to_all;
 
 // gather_tree.cpp
-plan::Plan scatter_allgather_broadcast(const Shape& shape);
-plan::Plan reduce_scatter_gather_reduce(const Shape& shape);
-plan::Plan binomial_gather(const Shape& shape);
-plan::Plan binomial_scatter(const Shape& shape);
-
-// direct.cpp, all_to_all.cpp
-plan::Plan direct_reduce_scatter(const Shape& shape);
-plan::Plan direct_all_gather(const Shape& shape);
-plan::Plan direct_gather(const Shape& shape);
-plan::Plan direct_scatter(const Shape& shape);
-plan::Plan direct_send_recv(const Shape& shape);
-plan::Plan pairwise_all_to_all(const Shape& shape);
-plan::Plan direct_all_to_all(const Shape& shape);
-plan::Plan pairwise_all_to_all_v(const Shape& shape);
-plan::Plan direct_all_to_all_v(const Shape& shape);
+Generator scatter_allgather_broadcast;
+Generator reduce_scatter_gather_reduce;
+Generator binomial_gather;
+Generator binomial_scatter;
 
 // ---- the list
 
@@ -155,9 +143,9 @@ std::vector<Algorithm> all_reduces() {
       {kind, "ring", "pieces go around the ring twice: summed, then distributed", kPatarasuk, ring_options(), any,
        ring_all_reduce},
       {kind, "double_tree", "two binary trees, each rank inner in one at most, half of the data each", kSanders,
-       chunks(8), any, double_tree_all_reduce},
-      {kind, "binary_tree", "up and down one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_all_reduce},
-      {kind, "tree", "up and down a k-nomial tree", kMpichTree, tree_options(), any, tree_all_reduce},
+       chunks(8), any, double_tree},
+      {kind, "binary_tree", "up and down one binary tree, pipelined", kTraff, chunks(8), any, binary_tree},
+      {kind, "tree", "up and down a k-nomial tree", kMpichTree, tree_options(), any, knomial_tree},
       {kind, "recursive_doubling", "whole vectors exchanged with the rank that differs in one bit", kThakur, none(),
        any, recursive_doubling_all_reduce},
       {kind, "halving_doubling", "half-vectors exchanged and summed, then gathered back", kRabenseifner, none(), any,
@@ -196,7 +184,7 @@ std::vector<Algorithm> all_gathers() {
   return {
       {kind, "ring", "each block goes around", kPatarasuk, ring_options(), any, ring_all_gather},
       {kind, "recursive_doubling", "all blocks so far exchanged with the rank that differs in one bit", kThakur, none(),
-       any, recursive_doubling_all_gather},
+       any, recursive_doubling},
       {kind, "bruck", "all blocks so far sent 1, 2, 4, ... ranks away", kBruck, none(), any, bruck_all_gather},
       {kind, "pat", "a binomial tree for each block, messages shared between trees", kPat, pat_options(), any,
        pat_all_gather},
@@ -207,30 +195,29 @@ std::vector<Algorithm> all_gathers() {
 std::vector<Algorithm> broadcasts() {
   const Kind kind = Kind::broadcast;
   return {
-      {kind, "chain", "from rank to rank, pipelined", kTraff, chunks(8), any, chain_broadcast},
+      {kind, "chain", "from rank to rank, pipelined", kTraff, chunks(8), any, chain},
       {kind, "double_tree", "two binary trees below the root, half of the data each", kSanders, chunks(8), any,
-       double_tree_broadcast},
-      {kind, "binary_tree", "down one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_broadcast},
+       double_tree},
+      {kind, "binary_tree", "down one binary tree, pipelined", kTraff, chunks(8), any, binary_tree},
       {kind, "binomial", "in every step, each rank that has the data sends it on", kMpichTree, none(), any,
-       binomial_broadcast},
+       binomial_tree},
       {kind, "scatter_allgather", "binomial scatter, then ring all-gather", kThakur, none(), any,
        scatter_allgather_broadcast},
-      {kind, "direct", "root sends to every rank", kDefinition, none(), any, direct_broadcast},
+      {kind, "direct", "root sends to every rank", kDefinition, none(), any, star},
   };
 }
 
 std::vector<Algorithm> reduces() {
   const Kind kind = Kind::reduce;
   return {
-      {kind, "chain", "from rank to rank, pipelined", kTraff, chunks(8), any, chain_reduce},
+      {kind, "chain", "from rank to rank, pipelined", kTraff, chunks(8), any, chain},
       {kind, "double_tree", "two binary trees below the root, half of the data each", kSanders, chunks(8), any,
-       double_tree_reduce},
-      {kind, "binary_tree", "up one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_reduce},
-      {kind, "binomial", "in every step half of the ranks send their sums on", kMpichTree, none(), any,
-       binomial_reduce},
+       double_tree},
+      {kind, "binary_tree", "up one binary tree, pipelined", kTraff, chunks(8), any, binary_tree},
+      {kind, "binomial", "in every step half of the ranks send their sums on", kMpichTree, none(), any, binomial_tree},
       {kind, "reduce_scatter_gather", "ring reduce-scatter, then binomial gather", kThakur, none(), any,
        reduce_scatter_gather_reduce},
-      {kind, "direct", "root reads every rank's vector", kDefinition, none(), any, direct_reduce},
+      {kind, "direct", "root reads every rank's vector", kDefinition, none(), any, star},
   };
 }
 
@@ -243,15 +230,15 @@ std::vector<Algorithm> others() {
        "Traff, Rougier 2014, EuroMPI; NCCL 2.12 blog (PXN)", group_option(), any_divisor_as_group,
        hierarchical_all_to_all},
       {Kind::all_to_all, "direct", "all sends at once", kDefinition, none(), any, direct_all_to_all},
-      {Kind::all_to_all_v, "pairwise", "in step i with ranks +i and -i", kThakur, none(), any, pairwise_all_to_all_v},
-      {Kind::all_to_all_v, "direct", "all sends at once", kDefinition, none(), any, direct_all_to_all_v},
+      {Kind::all_to_all_v, "pairwise", "in step i with ranks +i and -i", kThakur, none(), any, pairwise_all_to_all},
+      {Kind::all_to_all_v, "direct", "all sends at once", kDefinition, none(), any, direct_all_to_all},
       {Kind::gather, "binomial", "subtrees' blocks go up together", kThakur, none(), any, binomial_gather},
       {Kind::gather, "direct", "every rank sends to the root", kDefinition, none(), any, direct_gather},
       {Kind::scatter, "binomial", "subtrees' blocks go down together", kThakur, none(), any, binomial_scatter},
       {Kind::scatter, "direct", "root sends to every rank", kDefinition, none(), any, direct_scatter},
       {Kind::send_recv, "direct", "each rank to the next, around the ring", kDefinition, none(), any, direct_send_recv},
       {Kind::hypercube, "exchange", "all blocks so far exchanged along each dimension", "nccl-tests hypercube.cu",
-       none(), powers_of_two, exchange_hypercube},
+       none(), powers_of_two, recursive_doubling},
   };
 }
 
@@ -316,12 +303,6 @@ void set_option(const Algorithm& algorithm, std::string_view part, OptionValues&
   }
 }
 
-plan::Plan copy_only(collectives::Kind kind) {
-  plan::PlanBuilder builder(kind, 1, 0, 1);
-  builder.copy(0, plan::output(0), plan::input(0));
-  return builder.finish("");
-}
-
 }  // namespace
 
 int Shape::option(std::string_view name) const {
@@ -375,10 +356,14 @@ plan::Plan make_plan(const Choice& choice, int num_ranks, int root) {
   if (const auto why = refusal(choice, num_ranks, root)) {
     throw core::usage_error(fmt::format("--algo {}: {}", choice.label(), *why));
   }
-  plan::Plan plan = num_ranks == 1 ? copy_only(choice.algorithm->kind)
-                                   : choice.algorithm->make(Shape{num_ranks, root, choice.options});
-  plan.algorithm = choice.label();
-  return plan;
+  const collectives::Kind kind = choice.algorithm->kind;
+  plan::PlanBuilder builder(kind, num_ranks, collectives::has_root(kind) ? root : 0, 1);
+  if (num_ranks == 1) {
+    builder.copy(0, plan::output(0), plan::input(0));
+  } else {
+    choice.algorithm->generate(builder, Shape{num_ranks, root, choice.options});
+  }
+  return builder.finish(choice.label());
 }
 
 }  // namespace lockstep::algorithms

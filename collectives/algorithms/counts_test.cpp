@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "collectives/algorithms/building_blocks.h"
-#include "collectives/algorithms/every_choice.h"
 #include "collectives/plan/cost.h"
+#include "testing/collectives/every_choice.h"
 
 namespace lockstep::algorithms {
 namespace {

@@ -16,59 +16,57 @@
 
 namespace lockstep::algorithms {
 
-using collectives::Kind;
 using plan::PlanBuilder;
 using plan::Slice;
 
-plan::Plan direct_all_gather(const Shape& shape) {
+namespace {
+
+// Sums what all other ranks send and the rank's own slice, into `into`.
+void add_from_peers(PlanBuilder& builder, int rank, int num_ranks, Slice into, Slice own) {
+  Slice sum = own;
+  for_each_peer(rank, num_ranks, [&](int peer) {
+    builder.recv_reduce(rank, peer, into, sum);
+    sum = into;
+  });
+}
+
+}  // namespace
+
+void direct_all_gather(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(Kind::all_gather, p, 0, 1);
   for (int r = 0; r < p; ++r) {
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::input(0)); });
     for_each_peer(r, p, [&](int peer) { builder.recv(r, peer, plan::output(peer)); });
     builder.copy(r, plan::output(r), plan::input(0));  // last: in place it has to wait for the readers of sent blocks
   }
-  return builder.finish("direct");
 }
 
-plan::Plan direct_reduce_scatter(const Shape& shape) {
+void direct_reduce_scatter(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(Kind::reduce_scatter, p, 0, 1);
   for (int r = 0; r < p; ++r) {
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::input(peer)); });
-    plan::Slice sum = plan::input(r);
-    for_each_peer(r, p, [&](int peer) {
-      builder.recv_reduce(r, peer, plan::output(0), sum);
-      sum = plan::output(0);
-    });
+    add_from_peers(builder, r, p, plan::output(0), plan::input(r));
   }
-  return builder.finish("direct");
 }
 
-plan::Plan direct_gather(const Shape& shape) {
+void direct_gather(PlanBuilder& builder, const Shape& shape) {
   const int root = shape.root;
-  PlanBuilder builder(Kind::gather, shape.num_ranks, root, 1);
   builder.copy(root, plan::output(root), plan::input(0));
   for_each_peer(root, shape.num_ranks,
                 [&](int peer) { builder.transfer(peer, root, plan::input(0), plan::output(peer)); });
-  return builder.finish("direct");
 }
 
-plan::Plan direct_scatter(const Shape& shape) {
+void direct_scatter(PlanBuilder& builder, const Shape& shape) {
   const int root = shape.root;
-  PlanBuilder builder(Kind::scatter, shape.num_ranks, root, 1);
   for_each_peer(root, shape.num_ranks,
                 [&](int peer) { builder.transfer(root, peer, plan::input(peer), plan::output(0)); });
   builder.copy(root, plan::output(0), plan::input(root));
-  return builder.finish("direct");
 }
 
-plan::Plan direct_send_recv(const Shape& shape) {
+void direct_send_recv(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(Kind::send_recv, p, 0, 1);
   for (int r = 0; r < p; ++r) builder.send(r, wrap(r + 1, p), plan::input(0));
   for (int r = 0; r < p; ++r) builder.recv(r, wrap(r - 1, p), plan::output(0));
-  return builder.finish("direct");
 }
 
 // One-shot and two-shot all-reduce: no forwarding, every rank reads the data that it needs from its owner.
@@ -81,34 +79,23 @@ plan::Plan direct_send_recv(const Shape& shape) {
 // Source: vLLM csrc/custom_all_reduce.cuh, cross_device_reduce_1stage and _2stage. Steps: 1 and 2 (all peers at once).
 // Bytes per rank: (p-1) S and 2 S (p-1)/p.
 
-plan::Plan one_shot_all_reduce(const Shape& shape) {
+void one_shot_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(collectives::Kind::all_reduce, p, 0, 1);
   for (int r = 0; r < p; ++r) {
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::input(0)); });
-    plan::Slice sum = plan::input(0);
-    for_each_peer(r, p, [&](int peer) {
-      builder.recv_reduce(r, peer, plan::output(0), sum);
-      sum = plan::output(0);
-    });
+    add_from_peers(builder, r, p, plan::output(0), plan::input(0));
   }
-  return builder.finish("one_shot");
 }
 
-plan::Plan two_shot_all_reduce(const Shape& shape) {
+void two_shot_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
-  PlanBuilder builder(collectives::Kind::all_reduce, p, 0, p);
+  builder.cut_blocks(p);
   for (int r = 0; r < p; ++r) {
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::input(peer)); });
-    plan::Slice sum = plan::input(r);
-    for_each_peer(r, p, [&](int peer) {
-      builder.recv_reduce(r, peer, plan::output(r), sum);
-      sum = plan::output(r);
-    });
+    add_from_peers(builder, r, p, plan::output(r), plan::input(r));
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::output(r)); });
     for_each_peer(r, p, [&](int peer) { builder.recv(r, peer, plan::output(peer)); });
   }
-  return builder.finish("two_shot");
 }
 
 // Parameter servers as an all-reduce: S of the ranks each sum a part of the vector. Each rank pushes part s to server
@@ -143,9 +130,9 @@ std::vector<int> parts_of_ranks(int num_ranks, int num_servers, bool last) {
   return parts;
 }
 
-plan::Plan through_servers(int num_ranks, int num_servers, bool last, const char* name) {
+void through_servers(PlanBuilder& builder, int num_ranks, int num_servers, bool last) {
   const std::vector<int> part_of = parts_of_ranks(num_ranks, num_servers, last);
-  PlanBuilder builder(collectives::Kind::all_reduce, num_ranks, 0, num_servers);
+  builder.cut_blocks(num_servers);
   for (int r = 0; r < num_ranks; ++r) {
     const int own = part_of[at(r)];
     const auto for_each_server = [&](const auto& visit) {
@@ -155,26 +142,21 @@ plan::Plan through_servers(int num_ranks, int num_servers, bool last, const char
     };
     for_each_server([&](int server, int part) { builder.send(r, server, plan::input(part)); });
     if (own != kNone) {
-      Slice sum = plan::input(own);
-      for_each_peer(r, num_ranks, [&](int peer) {
-        builder.recv_reduce(r, peer, plan::output(own), sum);
-        sum = plan::output(own);
-      });
+      add_from_peers(builder, r, num_ranks, plan::output(own), plan::input(own));
       for_each_peer(r, num_ranks, [&](int peer) { builder.send(r, peer, plan::output(own)); });
     }
     for_each_server([&](int server, int part) { builder.recv(r, server, plan::output(part)); });
   }
-  return builder.finish(name);
 }
 
 }  // namespace
 
-plan::Plan server_all_reduce(const Shape& shape) {
-  return through_servers(shape.num_ranks, shape.option("servers"), shape.option("last") == 1, "server");
+void server_all_reduce(PlanBuilder& builder, const Shape& shape) {
+  through_servers(builder, shape.num_ranks, shape.option("servers"), shape.option("last") == 1);
 }
 
-plan::Plan root_all_reduce(const Shape& shape) {
-  return through_servers(shape.num_ranks, 1, false, "root");
+void root_all_reduce(PlanBuilder& builder, const Shape& shape) {
+  through_servers(builder, shape.num_ranks, 1, false);
 }
 
 }  // namespace lockstep::algorithms

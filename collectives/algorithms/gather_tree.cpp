@@ -16,7 +16,6 @@
 
 namespace lockstep::algorithms {
 
-using collectives::Kind;
 using plan::Buffer;
 using plan::PlanBuilder;
 using plan::Slice;
@@ -46,10 +45,9 @@ class Subtrees {
 
 }  // namespace
 
-plan::Plan binomial_scatter(const Shape& shape) {
+void binomial_scatter(PlanBuilder& builder, const Shape& shape) {
   const int n = shape.num_ranks;
   const Subtrees trees(n, shape.root);
-  PlanBuilder builder(Kind::scatter, n, shape.root, 1);
   if (n > 2) builder.take_scratch(largest_inner_size(n));
   for (int v = 0; v < n; ++v) {
     const int r = trees.rank_of(v);
@@ -66,13 +64,11 @@ plan::Plan binomial_scatter(const Shape& shape) {
     });
     if (!is_leaf) builder.copy(r, plan::output(0), v == 0 ? plan::input(r) : plan::scratch(0));
   }
-  return builder.finish("binomial");
 }
 
-plan::Plan binomial_gather(const Shape& shape) {
+void binomial_gather(PlanBuilder& builder, const Shape& shape) {
   const int n = shape.num_ranks;
   const Subtrees trees(n, shape.root);
-  PlanBuilder builder(Kind::gather, n, shape.root, 1);
   if (n > 2) builder.take_scratch(largest_inner_size(n));
   for (int v = 0; v < n; ++v) {
     const int r = trees.rank_of(v);
@@ -89,7 +85,6 @@ plan::Plan binomial_gather(const Shape& shape) {
       }
     }
   }
-  return builder.finish("binomial");
 }
 
 // Large broadcast and reduce over all ranks' links: the vector is cut into p pieces, and every rank works on one.
@@ -113,11 +108,11 @@ Ring ring_from(int root, int num_ranks) {
 
 }  // namespace
 
-plan::Plan scatter_allgather_broadcast(const Shape& shape) {
+void scatter_allgather_broadcast(PlanBuilder& builder, const Shape& shape) {
   const int n = shape.num_ranks;
   const Ring ring = ring_from(shape.root, n);
   const auto rank_of = [&](int v) { return ring.ranks[static_cast<std::size_t>(v)]; };
-  PlanBuilder builder(Kind::broadcast, n, shape.root, n);
+  builder.cut_blocks(n);
   for (int v = 0; v < n; ++v) {
     const Buffer source = v == 0 ? Buffer::input : Buffer::output;
     if (v > 0) builder.recv(rank_of(v), rank_of(binomial_parent(v)), plan::output(v, binomial_size(v, n)));
@@ -129,15 +124,14 @@ plan::Plan scatter_allgather_broadcast(const Shape& shape) {
   const auto needs = [n](int v, int piece) { return piece < v || piece >= v + binomial_size(v, n); };
   ring_all_gather(
       builder, ring, {0, 1, 1}, [](int v) { return plan::output(v); }, 0, needs);
-  return builder.finish("scatter_allgather");
 }
 
-plan::Plan reduce_scatter_gather_reduce(const Shape& shape) {
+void reduce_scatter_gather_reduce(PlanBuilder& builder, const Shape& shape) {
   const int n = shape.num_ranks;
   const int last = n - 2;
   const Ring ring = ring_from(shape.root, n);
   const auto rank_of = [&](int v) { return ring.ranks[static_cast<std::size_t>(v)]; };
-  PlanBuilder builder(Kind::reduce, n, shape.root, n);
+  builder.cut_blocks(n);
   const int sums = builder.take_scratch(std::min(last, 2));
   const int gathered = builder.take_scratch(largest_inner_size(n));  // slot i of vertex v: piece v + i
   const auto place = [&](int v, int step) {
@@ -155,7 +149,6 @@ plan::Plan reduce_scatter_gather_reduce(const Shape& shape) {
       builder.send(rank_of(v), rank_of(binomial_parent(v)), plan::scratch(gathered, binomial_size(v, n)));
     }
   }
-  return builder.finish("reduce_scatter_gather");
 }
 
 }  // namespace lockstep::algorithms

@@ -2,7 +2,7 @@
 // which some timing gives a wrong result.
 #include <gtest/gtest.h>
 
-#include "collectives/algorithms/every_choice.h"
+#include "testing/collectives/every_choice.h"
 #include "testing/plans/plans.h"
 
 namespace lockstep::algorithms {

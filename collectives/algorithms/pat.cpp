@@ -27,7 +27,6 @@
 
 namespace lockstep::algorithms {
 
-using collectives::Kind;
 using plan::PlanBuilder;
 using plan::Slice;
 
@@ -150,20 +149,16 @@ void reduce_rank(PlanBuilder& builder, const PatTrees& trees, int p, int r, int 
 
 }  // namespace
 
-plan::Plan pat_all_gather(const Shape& shape) {
+void pat_all_gather(PlanBuilder& builder, const Shape& shape) {
   const PatTrees trees(shape.num_ranks, shape.option("aggregation"));
-  PlanBuilder builder(Kind::all_gather, shape.num_ranks, 0, 1);
   const int slots = trees.num_trees() > 1 ? builder.take_scratch(trees.num_slots()) : 0;
   for (int r = 0; r < shape.num_ranks; ++r) gather_rank(builder, trees, shape.num_ranks, r, slots);
-  return builder.finish("pat");
 }
 
-plan::Plan pat_reduce_scatter(const Shape& shape) {
+void pat_reduce_scatter(PlanBuilder& builder, const Shape& shape) {
   const PatTrees trees(shape.num_ranks, shape.option("aggregation"));
-  PlanBuilder builder(Kind::reduce_scatter, shape.num_ranks, 0, 1);
   const int slots = builder.take_scratch(trees.num_slots());
   for (int r = 0; r < shape.num_ranks; ++r) reduce_rank(builder, trees, shape.num_ranks, r, slots);
-  return builder.finish("pat");
 }
 
 }  // namespace lockstep::algorithms

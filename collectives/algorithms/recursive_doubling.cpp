@@ -16,7 +16,6 @@
 
 namespace lockstep::algorithms {
 
-using collectives::Kind;
 using plan::Buffer;
 using plan::PlanBuilder;
 using plan::Slice;
@@ -61,16 +60,14 @@ void add_core_rank(PlanBuilder& builder, const Folding& folding, int v) {
 
 }  // namespace
 
-plan::Plan recursive_doubling_all_reduce(const Shape& shape) {
+void recursive_doubling_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const Folding folding(shape.num_ranks);
-  PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, 1);
   builder.take_scratch(std::min(num_sums(folding, 0) - 1, 2));
   for (int v = 0; v < folding.core(); ++v) {
     if (folding.has_guest(v)) builder.send(folding.guest_of(v), folding.rank_of(v), plan::input(0));
     add_core_rank(builder, folding, v);
     if (folding.has_guest(v)) builder.recv(folding.guest_of(v), folding.rank_of(v), plan::output(0));
   }
-  return builder.finish("recursive_doubling");
 }
 
 // Reduce-scatter by recursive halving, all-gather by recursive doubling, and the hypercube exchange, which is the
@@ -113,17 +110,6 @@ void gather_core_rank(PlanBuilder& builder, const Folding& folding, int v) {
   if (folding.has_guest(v)) builder.send(r, folding.guest_of(v), plan::output(0, folding.first_block(folding.core())));
 }
 
-plan::Plan doubling(Kind kind, int num_ranks, const char* name) {
-  const Folding folding(num_ranks);
-  PlanBuilder builder(kind, num_ranks, 0, 1);
-  for (int v = 0; v < folding.core(); ++v) {
-    if (folding.has_guest(v)) builder.send(folding.guest_of(v), folding.rank_of(v), plan::input(0));
-    gather_core_rank(builder, folding, v);
-    if (folding.has_guest(v)) builder.recv(folding.guest_of(v), folding.rank_of(v), plan::output(0, num_ranks));
-  }
-  return builder.finish(name);
-}
-
 // Blocks that core rank v sums first, and keeps in scratch from slot 0 on: all blocks if it has a guest, else half of
 // them.
 Slice kept_first(const Folding& folding, int v) {
@@ -160,18 +146,18 @@ void halve_core_rank(PlanBuilder& builder, const Folding& folding, int v) {
 
 }  // namespace
 
-plan::Plan recursive_doubling_all_gather(const Shape& shape) {
-  return doubling(Kind::all_gather, shape.num_ranks, "recursive_doubling");
+void recursive_doubling(PlanBuilder& builder, const Shape& shape) {
+  const Folding folding(shape.num_ranks);
+  for (int v = 0; v < folding.core(); ++v) {
+    if (folding.has_guest(v)) builder.send(folding.guest_of(v), folding.rank_of(v), plan::input(0));
+    gather_core_rank(builder, folding, v);
+    if (folding.has_guest(v)) builder.recv(folding.guest_of(v), folding.rank_of(v), plan::output(0, shape.num_ranks));
+  }
 }
 
-plan::Plan exchange_hypercube(const Shape& shape) {
-  return doubling(Kind::hypercube, shape.num_ranks, "exchange");
-}
-
-plan::Plan recursive_halving_reduce_scatter(const Shape& shape) {
+void recursive_halving_reduce_scatter(PlanBuilder& builder, const Shape& shape) {
   const int p = shape.num_ranks;
   const Folding folding(p);
-  PlanBuilder builder(Kind::reduce_scatter, p, 0, 1);
   int most = 0;
   for (int v = 0; v < folding.core(); ++v) most = std::max(most, kept_first(folding, v).count);
   if (p > 2) builder.take_scratch(most);
@@ -180,7 +166,6 @@ plan::Plan recursive_halving_reduce_scatter(const Shape& shape) {
     halve_core_rank(builder, folding, v);
     if (folding.has_guest(v)) builder.recv(folding.guest_of(v), folding.rank_of(v), plan::output(0));
   }
-  return builder.finish("recursive_halving");
 }
 
 // Rabenseifner's all-reduce: reduce-scatter by recursive halving, all-gather by recursive doubling. As few bytes as a
@@ -243,16 +228,15 @@ void add_halving_rank(PlanBuilder& builder, const Folding& folding, int v) {
 
 }  // namespace
 
-plan::Plan halving_doubling_all_reduce(const Shape& shape) {
+void halving_doubling_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const Folding folding(shape.num_ranks);
   const int core = folding.core();
-  PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, core);
+  builder.cut_blocks(core);
   for (int v = 0; v < core; ++v) {
     if (folding.has_guest(v)) builder.send(folding.guest_of(v), folding.rank_of(v), plan::input(0, core));
     add_halving_rank(builder, folding, v);
     if (folding.has_guest(v)) builder.recv(folding.guest_of(v), folding.rank_of(v), plan::output(0, core));
   }
-  return builder.finish("halving_doubling");
 }
 
 }  // namespace lockstep::algorithms

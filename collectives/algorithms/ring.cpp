@@ -94,20 +94,19 @@ struct FlatRing {
 
 }  // namespace
 
-plan::Plan ring_all_reduce(const Shape& shape) {
+void ring_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const FlatRing flat(shape);
-  PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, shape.num_ranks * flat.num_lanes);
+  builder.cut_blocks(shape.num_ranks * flat.num_lanes);
   for (int lane = 0; lane < flat.num_lanes; ++lane) {
     ring_all_reduce(builder, flat.ring(lane), flat.pieces(lane), Buffer::input, lane);
   }
-  return builder.finish("ring");
 }
 
 // A rank keeps no vector of partial sums: two slots per lane alternate, one being sent while the other is computed.
-plan::Plan ring_reduce_scatter(const Shape& shape) {
+void ring_reduce_scatter(PlanBuilder& builder, const Shape& shape) {
   const FlatRing flat(shape);
   const int last = shape.num_ranks - 2;
-  PlanBuilder builder(collectives::Kind::reduce_scatter, shape.num_ranks, 0, flat.num_lanes);
+  builder.cut_blocks(flat.num_lanes);
   const int slots = builder.take_scratch(std::min(last, 2) * flat.num_lanes);
   for (int lane = 0; lane < flat.num_lanes; ++lane) {
     const SumSlot place = [&](int, int step) {
@@ -115,12 +114,11 @@ plan::Plan ring_reduce_scatter(const Shape& shape) {
     };
     ring_reduce_scatter(builder, flat.ring(lane), flat.pieces(lane), Buffer::input, place, lane);
   }
-  return builder.finish("ring");
 }
 
-plan::Plan ring_all_gather(const Shape& shape) {
+void ring_all_gather(PlanBuilder& builder, const Shape& shape) {
   const FlatRing flat(shape);
-  PlanBuilder builder(collectives::Kind::all_gather, shape.num_ranks, 0, flat.num_lanes);
+  builder.cut_blocks(flat.num_lanes);
   for (int lane = 0; lane < flat.num_lanes; ++lane) {
     const Pieces pieces = flat.pieces(lane);
     for (int r = 0; r < shape.num_ranks; ++r) {
@@ -129,7 +127,6 @@ plan::Plan ring_all_gather(const Shape& shape) {
     ring_all_gather(
         builder, flat.ring(lane), pieces, [&](int) { return plan::input(lane); }, lane);
   }
-  return builder.finish("ring");
 }
 
 // Two-level all-reduce: ranks in groups; reduce-scatter inside each group, all-reduce between ranks of equal position
@@ -219,20 +216,18 @@ int group_size(const Shape& shape) {
   return divisor_option(shape, "group");
 }
 
-plan::Plan hierarchical_all_reduce(const Shape& shape) {
+void hierarchical_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const int size = group_size(shape);
-  PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, shape.num_ranks);
+  builder.cut_blocks(shape.num_ranks);
   add_two_level(builder, {size, shape.num_ranks / size, size, 1}, 0, 0);
-  return builder.finish("hierarchical");
 }
 
-plan::Plan ring_2d_all_reduce(const Shape& shape) {
+void ring_2d_all_reduce(PlanBuilder& builder, const Shape& shape) {
   const int columns = divisor_option(shape, "columns");
   const int rows = shape.num_ranks / columns;
-  PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, 2 * shape.num_ranks);
+  builder.cut_blocks(2 * shape.num_ranks);
   add_two_level(builder, {columns, rows, columns, 1}, 0, 0);
   add_two_level(builder, {rows, columns, 1, columns}, shape.num_ranks, 1);
-  return builder.finish("ring_2d");
 }
 
 }  // namespace lockstep::algorithms

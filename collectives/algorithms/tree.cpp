@@ -151,57 +151,39 @@ void tree_all_reduce(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, 
 
 namespace {
 
-using Writer = void (*)(PlanBuilder&, const Tree&, ChunkRange, int lane);
+// The builder's collective, broadcast, reduce or all-reduce, along a tree. An all-reduce takes two lanes.
+void move_along(PlanBuilder& builder, const Tree& tree, ChunkRange chunks, int lane) {
+  if (builder.kind() == Kind::broadcast) return tree_broadcast(builder, tree, chunks, lane);
+  if (builder.kind() == Kind::reduce) return tree_reduce(builder, tree, chunks, lane);
+  tree_all_reduce(builder, tree, chunks, lane);
+}
 
-plan::Plan make(Kind kind, Writer write, const Shape& shape, int chunks, const VertexMap& parent_of, const char* name) {
-  PlanBuilder builder(kind, shape.num_ranks, shape.root, chunks);
-  write(builder, make_rooted_tree(shape.num_ranks, shape.root, parent_of), {0, chunks}, 0);
-  return builder.finish(name);
+void move_along_rooted(PlanBuilder& builder, const Shape& shape, int chunks, const VertexMap& parent_of) {
+  builder.cut_blocks(chunks);
+  move_along(builder, make_rooted_tree(shape.num_ranks, shape.root, parent_of), {0, chunks}, 0);
 }
 
 }  // namespace
 
-plan::Plan tree_all_reduce(const Shape& shape) {
+void knomial_tree(PlanBuilder& builder, const Shape& shape) {
   const int radix = shape.option("radix");
-  return make(
-      Kind::all_reduce, tree_all_reduce, shape, shape.option("chunks"),
-      [radix](int v) { return knomial_parent(v, radix); }, "tree");
+  move_along_rooted(builder, shape, shape.option("chunks"), [radix](int v) { return knomial_parent(v, radix); });
 }
 
-plan::Plan binary_tree_all_reduce(const Shape& shape) {
-  return make(Kind::all_reduce, tree_all_reduce, shape, shape.option("chunks"), heap_parent, "binary_tree");
+void binary_tree(PlanBuilder& builder, const Shape& shape) {
+  move_along_rooted(builder, shape, shape.option("chunks"), heap_parent);
 }
 
-plan::Plan chain_broadcast(const Shape& shape) {
-  return make(Kind::broadcast, tree_broadcast, shape, shape.option("chunks"), chain_parent, "chain");
+void chain(PlanBuilder& builder, const Shape& shape) {
+  move_along_rooted(builder, shape, shape.option("chunks"), chain_parent);
 }
 
-plan::Plan chain_reduce(const Shape& shape) {
-  return make(Kind::reduce, tree_reduce, shape, shape.option("chunks"), chain_parent, "chain");
+void binomial_tree(PlanBuilder& builder, const Shape& shape) {
+  move_along_rooted(builder, shape, 1, binomial_parent);
 }
 
-plan::Plan binary_tree_broadcast(const Shape& shape) {
-  return make(Kind::broadcast, tree_broadcast, shape, shape.option("chunks"), heap_parent, "binary_tree");
-}
-
-plan::Plan binary_tree_reduce(const Shape& shape) {
-  return make(Kind::reduce, tree_reduce, shape, shape.option("chunks"), heap_parent, "binary_tree");
-}
-
-plan::Plan binomial_broadcast(const Shape& shape) {
-  return make(Kind::broadcast, tree_broadcast, shape, 1, binomial_parent, "binomial");
-}
-
-plan::Plan binomial_reduce(const Shape& shape) {
-  return make(Kind::reduce, tree_reduce, shape, 1, binomial_parent, "binomial");
-}
-
-plan::Plan direct_broadcast(const Shape& shape) {
-  return make(Kind::broadcast, tree_broadcast, shape, 1, star_parent, "direct");
-}
-
-plan::Plan direct_reduce(const Shape& shape) {
-  return make(Kind::reduce, tree_reduce, shape, 1, star_parent, "direct");
+void star(PlanBuilder& builder, const Shape& shape) {
+  move_along_rooted(builder, shape, 1, star_parent);
 }
 
 // Double binary tree: two binary trees over the same ranks, each for half of the data, such that a rank that is inner
@@ -248,31 +230,15 @@ Tree rooted_tree(int num_ranks, int root, int which) {
 
 }  // namespace
 
-plan::Plan double_tree_all_reduce(const Shape& shape) {
+void double_tree(PlanBuilder& builder, const Shape& shape) {
   const int chunks = shape.option("chunks");
-  PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, 2 * chunks);
+  const bool is_all_reduce = builder.kind() == Kind::all_reduce;
+  builder.cut_blocks(2 * chunks);
   for (const int which : {0, 1}) {
-    tree_all_reduce(builder, whole_tree(shape.num_ranks, which), {which * chunks, chunks}, 2 * which);
+    const Tree tree =
+        is_all_reduce ? whole_tree(shape.num_ranks, which) : rooted_tree(shape.num_ranks, shape.root, which);
+    move_along(builder, tree, {which * chunks, chunks}, is_all_reduce ? 2 * which : which);
   }
-  return builder.finish("double_tree");
-}
-
-plan::Plan double_tree_broadcast(const Shape& shape) {
-  const int chunks = shape.option("chunks");
-  PlanBuilder builder(collectives::Kind::broadcast, shape.num_ranks, shape.root, 2 * chunks);
-  for (const int which : {0, 1}) {
-    tree_broadcast(builder, rooted_tree(shape.num_ranks, shape.root, which), {which * chunks, chunks}, which);
-  }
-  return builder.finish("double_tree");
-}
-
-plan::Plan double_tree_reduce(const Shape& shape) {
-  const int chunks = shape.option("chunks");
-  PlanBuilder builder(collectives::Kind::reduce, shape.num_ranks, shape.root, 2 * chunks);
-  for (const int which : {0, 1}) {
-    tree_reduce(builder, rooted_tree(shape.num_ranks, shape.root, which), {which * chunks, chunks}, which);
-  }
-  return builder.finish("double_tree");
 }
 
 }  // namespace lockstep::algorithms

@@ -30,6 +30,12 @@ plan::Plan plan_for(const collectives::Operation& operation, int num_ranks, std:
   return plan;
 }
 
+Prepared prepared_plan(std::unique_ptr<collectives::Collective> collective, std::string_view executor,
+                       plan::Plan&& plan) {
+  std::string label = plan.algorithm;
+  return {std::move(collective), std::move(label), std::string(executor), std::move(plan)};
+}
+
 std::int64_t sent_bytes(const Prepared& prepared, const collectives::Operation& operation, int member) {
   if (!prepared.plan) return -1;
   const plan::Plan& plan = *prepared.plan;
@@ -46,17 +52,12 @@ core::HostAllocator allocator_of(LocalWorld& world) {
           [](void*, std::size_t) {}};
 }
 
-Prepared prepare_plan(LocalWorld& world, const collectives::Operation& operation, plan::Plan plan) {
-  auto collective = executors::make_direct(plan, operation, world, {});
-  std::string label = plan.algorithm;
-  return {std::move(collective), std::move(label), "direct", std::move(plan)};
-}
-
 void run_rank(LocalWorld& world, const std::function<void(Endpoint&)>& body) {
   const auto device = core::make_cpu_device(allocator_of(world));
   const auto stream = device->make_stream();
   Endpoint endpoint{world, *device, *stream, [&world](const collectives::Operation& operation, plan::Plan plan) {
-                      return prepare_plan(world, operation, std::move(plan));
+                      return prepared_plan(executors::make_direct(plan, operation, world, {}), "direct",
+                                           std::move(plan));
                     }};
   body(endpoint);
 }

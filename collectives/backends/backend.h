@@ -63,6 +63,9 @@ struct Prepared {
   std::string executor;            // "direct", "message", "cuda", "nccl", "library"
   std::optional<plan::Plan> plan;  // the plan that it runs; nothing for a library's collective
 };
+// A plan's collective, with the plan's label.
+Prepared prepared_plan(std::unique_ptr<collectives::Collective> collective, std::string_view executor,
+                       plan::Plan&& plan);
 
 // Resources of one rank.
 struct Endpoint {

@@ -117,6 +117,12 @@ GroupWorlds group_worlds(const Worlds& worlds) {
   for (const auto& world : worlds) groups.push_back(world.get());
   return groups;
 }
+template <class Worlds>
+std::vector<bool> memberships(const Worlds& worlds) {
+  std::vector<bool> is_member;
+  for (const auto& world : worlds) is_member.push_back(world != nullptr);
+  return is_member;
+}
 // Calls join(channel, world) for what the rank is a member of, in the order of channels, which is the same on all
 // ranks: where members of a channel wait for each other, one that is missing is in an earlier channel, and so there is
 // always a channel in which all have come.
@@ -135,8 +141,15 @@ std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, tr
 Prepared prepare_direct(const MeshOptions& options, transports::LocalWorld& world,
                         const collectives::Operation& operation, std::string_view algorithm);
 
-// Makes a rank's device on the CPU.
-std::unique_ptr<core::Device> rank_device(const MeshOptions& options, core::HostAllocator allocator);
+// A rank's device on the CPU, whose collectives are done when run() returns.
+using PrepareInChannel =
+    std::function<Prepared(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm)>;
+std::unique_ptr<MeshDevice> make_cpu_mesh_device(const MeshOptions& options, LastingMemory& memory,
+                                                 PrepareInChannel prepare);
+
+// Runs the body on a rank that is a member of these channels; `threaded` as MeshRank's, for a device without streams.
+void run_mesh_rank(MeshDevice& on, transports::Transport& messages, core::AbortFlag& abort, bool threaded,
+                   const std::vector<bool>& is_member_of_channel, const MeshBody& body);
 
 bool is_member(const Channel& channel, int rank);
 int index_in(const Channel& channel, int rank);  // the rank must be a member

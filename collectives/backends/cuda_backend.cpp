@@ -18,13 +18,6 @@
 #include "core/error.h"
 
 namespace lockstep::backends {
-
-// Access to the device memory of other ranks: by its address within a process, by CUDA's IPC handles between processes
-// of a host.
-// Collective: all ranks make theirs at the same time, each with the device whose memory it shares. Throws a usage Error
-// if ranks are on several hosts. Opened handles stay open as long as the returned function lives.
-executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller place);
-
 namespace {
 
 // Facts about its memory that a rank sends to the others.
@@ -59,8 +52,9 @@ struct Reach {
   }
 };
 
-}  // namespace
-
+// Access to the device memory of other ranks: by its address within a process, by CUDA's IPC handles between processes
+// of a host. Collective: all ranks make theirs at the same time, each with the device whose memory it shares. Throws a
+// usage Error if ranks are on several hosts. Opened handles stay open as long as the returned function lives.
 executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller place) {
   const HostPlacement places = host_placement(world);
   if (!places.one_host) {
@@ -72,8 +66,6 @@ executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller pla
   const auto reach = std::make_shared<Reach>(Reach{.world = world, .place = place, .one_process = places.one_process});
   return [reach](std::byte* mine) { return reach->show(mine); };
 }
-
-namespace {
 
 std::int64_t packets_below_bytes(std::string_view protocol) {
   if (protocol == "simple") return 0;
@@ -140,11 +132,10 @@ class CudaMember final : public GpuMember {
 
  private:
   Prepared prepare(const collectives::Operation& operation, plan::Plan plan) {
-    auto collective = ranks_.prepare(plan, operation);
-    std::string label = plan.algorithm;
-    if (protocol_ != "auto") label += ":protocol=" + protocol_;
-    if (most_blocks_ > 0) label += ":blocks=" + std::to_string(most_blocks_);
-    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
+    Prepared prepared = prepared_plan(ranks_.prepare(plan, operation), "cuda", std::move(plan));
+    if (protocol_ != "auto") prepared.algorithm += ":protocol=" + protocol_;
+    if (most_blocks_ > 0) prepared.algorithm += ":blocks=" + std::to_string(most_blocks_);
+    return prepared;
   }
 
   const std::string protocol_;
@@ -201,12 +192,6 @@ std::vector<int> queues_that_fit(const MeshOptions& options, std::size_t num_cha
   return ranks_on_it * streams <= kConnections ? options.queue_of_channel : std::vector<int>{};
 }
 
-std::vector<bool> memberships(const ChannelWorlds& worlds) {
-  std::vector<bool> is_member;
-  for (const auto& world : worlds) is_member.push_back(world != nullptr);
-  return is_member;
-}
-
 core::CudaDeviceInfo gpu_of(int device) {
   for (core::CudaDeviceInfo& gpu : core::cuda_devices()) {
     if (gpu.index == device) return std::move(gpu);
@@ -254,9 +239,7 @@ class CudaMeshDevice final : public MeshDevice {
   }
   Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
     plan::Plan plan = mesh_plan(options_, "cuda", operation, worlds_[channel]->num_ranks(), algorithm);
-    auto collective = ranks_[channel]->prepare(plan, operation);
-    std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
+    return prepared_plan(ranks_[channel]->prepare(plan, operation), "cuda", std::move(plan));
   }
   // Kernels of peers use this rank's memory until they have all ended.
   void leave() override {

@@ -51,6 +51,24 @@ void RankStreams::synchronize() {
 
 namespace {
 
+class CpuMeshDevice final : public MeshDevice {
+ public:
+  CpuMeshDevice(std::unique_ptr<core::Device> device, PrepareInChannel prepare)
+      : device_(std::move(device)), prepare_(std::move(prepare)) {}
+
+  core::Device& device() override { return *device_; }
+  const MeshQueues* queues() override { return nullptr; }
+  void settle() override {}
+  Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
+    return prepare_(channel, operation, algorithm);
+  }
+  void leave() override {}
+
+ private:
+  const std::unique_ptr<core::Device> device_;
+  const PrepareInChannel prepare_;
+};
+
 void check_channel(const Channel& channel, int num_ranks) {
   LOCKSTEP_CHECK(!channel.empty(), "a channel without members");
   for (std::size_t i = 0; i < channel.size(); ++i) {
@@ -75,9 +93,23 @@ std::string automatic(const MeshOptions& options, std::string_view transport, co
 
 }  // namespace
 
-std::unique_ptr<core::Device> rank_device(const MeshOptions& options, core::HostAllocator allocator) {
-  auto device = core::make_cpu_device(std::move(allocator));
-  return options.wrap_device ? options.wrap_device(std::move(device)) : std::move(device);
+std::unique_ptr<MeshDevice> make_cpu_mesh_device(const MeshOptions& options, LastingMemory& memory,
+                                                 PrepareInChannel prepare) {
+  auto device = core::make_cpu_device(memory.allocator());
+  if (options.wrap_device) device = options.wrap_device(std::move(device));
+  return std::make_unique<CpuMeshDevice>(std::move(device), std::move(prepare));
+}
+
+void run_mesh_rank(MeshDevice& on, transports::Transport& messages, core::AbortFlag& abort, bool threaded,
+                   const std::vector<bool>& is_member_of_channel, const MeshBody& body) {
+  const auto prepare = [&](std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
+    LOCKSTEP_CHECK(is_member_of_channel.at(channel), "this rank is no member of the channel");
+    return on.prepare(channel, operation, algorithm);
+  };
+  MeshRank rank{messages,    on.device(),           abort, threaded && on.queues() == nullptr, prepare,
+                on.queues(), [&on] { on.settle(); }};
+  body(rank);
+  on.leave();
 }
 
 bool is_member(const Channel& channel, int rank) {

@@ -12,6 +12,7 @@
 #include "collectives/tuning/tuning.h"
 #include "core/wait.h"
 #include "testing/collectives/mesh_cases.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::backends {
 namespace {
@@ -28,15 +29,6 @@ std::jthread in_thread(MeshRank& mesh, const std::function<void()>& work) {
       mesh.abort.raise(mesh.messages.rank(), error.failure(), error.what());
     }
   });
-}
-
-core::Error error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const core::Error& error) {
-    return error;
-  }
-  return {core::Failure::internal, "nothing was thrown"};
 }
 
 Operation all_reduce_of(std::int64_t count) {
@@ -149,10 +141,10 @@ TEST(Mesh, WhatDoesNotExistIsRefusedInOneLine) {
   MeshOptions options;
   options.num_ranks = 2;
   for (const char* name : {"library", "fastest"}) {
-    const core::Error error = error_of(
+    const core::Error error = core::thrown_by(
         [&] { run_mesh(options, channels, [&](MeshRank& mesh) { mesh.prepare(0, all_reduce_of(4), name); }); });
     EXPECT_EQ(error.failure(), core::Failure::usage);
-    EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    EXPECT_TRUE(core::has(error.what(), name));
   }
 }
 
@@ -209,7 +201,7 @@ TEST(Mesh, ARankThatThrowsEndsAllAndIsNamed) {
   options.num_ranks = 8;
   options.threads_per_rank = 2;
   const auto start = core::Clock::now();
-  const core::Error error = error_of([&] {
+  const core::Error error = core::thrown_by([&] {
     run_mesh(options, channels, [&](MeshRank& mesh) {
       const int rank = mesh.messages.rank();
       const std::size_t row = rank < 4 ? 1 : 2;
@@ -241,7 +233,7 @@ TEST(Mesh, ARankThatDoesNotComeIsNamedByItsNumberInTheMesh) {
   MeshOptions options;
   options.num_ranks = 8;
   options.timeout = std::chrono::milliseconds(1500);
-  const core::Error error = error_of([&] {
+  const core::Error error = core::thrown_by([&] {
     run_mesh(options, channels, [&](MeshRank& mesh) {
       const int rank = mesh.messages.rank();
       mesh.messages.barrier();
@@ -258,21 +250,21 @@ TEST(Mesh, ARankThatDoesNotComeIsNamedByItsNumberInTheMesh) {
   });
   const std::string text = error.what();
   EXPECT_EQ(error.failure(), core::Failure::timeout);
-  EXPECT_NE(text.find("waited 1500 ms for rank 2 ("), std::string::npos) << text;
-  EXPECT_NE(text.find(", which waits for rank 6, and rank 6 does not answer"), std::string::npos) << text;
+  EXPECT_TRUE(core::has(text, "waited 1500 ms for rank 2 ("));
+  EXPECT_TRUE(core::has(text, ", which waits for rank 6, and rank 6 does not answer"));
 }
 
 TEST(Mesh, ABarrierNamesWhoDidNotCome) {
   MeshOptions options;
   options.num_ranks = 3;
   options.timeout = std::chrono::milliseconds(1000);
-  const core::Error error = error_of([&] {
+  const core::Error error = core::thrown_by([&] {
     run_mesh(options, {}, [](MeshRank& mesh) {
       if (mesh.messages.rank() != 1) mesh.messages.barrier();
     });
   });
   EXPECT_EQ(error.failure(), core::Failure::timeout);
-  EXPECT_NE(std::string(error.what()).find("did not reach: rank 1"), std::string::npos) << error.what();
+  EXPECT_TRUE(core::has(error.what(), "did not reach: rank 1"));
 }
 
 }  // namespace

@@ -24,9 +24,8 @@ Prepared prepare_plan(transports::Transport& transport, const collectives::Opera
                       std::chrono::milliseconds timeout) {
   executors::MessageOptions options;
   options.timeout = timeout;
-  auto collective = executors::make_message_collective(plan, operation, transport, options);
-  std::string label = plan.algorithm;
-  return {std::move(collective), std::move(label), "message", std::move(plan)};
+  return prepared_plan(executors::make_message_collective(plan, operation, transport, options), "message",
+                       std::move(plan));
 }
 
 void run_rank(transports::Transport& transport, const BackendOptions& options,
@@ -95,25 +94,17 @@ class MpiMesh {
     }
   }
 
+  // On GPUs collectives are NCCL's; MPI brings the members of a channel together, and moves messages.
   void run(const MeshBody& body) {
-    if (options_.device.nccl) return run_on_gpu(body);
-    const auto device = rank_device(options_, memory_.allocator());
-    const auto prepare = [this](std::size_t channel, const collectives::Operation& operation,
-                                std::string_view algorithm) { return prepare_in(channel, operation, algorithm); };
-    MeshRank rank{*messages_, *device, abort_, threaded_, prepare};
-    body(rank);
-  }
-
-  // Its collectives are NCCL's; MPI brings the members of a channel together, and moves messages.
-  void run_on_gpu(const MeshBody& body) {
-    const auto on = make_nccl_mesh_device(options_, *messages_, group_worlds(groups_));
-    const auto prepare = [&](std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
-      LOCKSTEP_CHECK(groups_.at(channel) != nullptr, "this rank is no member of the channel");
-      return on->prepare(channel, operation, algorithm);
+    const auto prepare_in = [this](std::size_t channel, const collectives::Operation& operation,
+                                   std::string_view algorithm) {
+      transports::Transport& group = *groups_[channel];
+      return prepare_plan(group, operation, mesh_plan(options_, "mpi", operation, group.num_ranks(), algorithm),
+                          options_.timeout);
     };
-    MeshRank rank{*messages_, on->device(), abort_, /*threaded=*/false, prepare, on->queues(), [&] { on->settle(); }};
-    body(rank);
-    on->leave();
+    const auto on = options_.device.nccl ? make_nccl_mesh_device(options_, *messages_, group_worlds(groups_))
+                                         : make_cpu_mesh_device(options_, memory_, prepare_in);
+    run_mesh_rank(*on, *messages_, abort_, threaded_, memberships(groups_), body);
   }
 
  private:
@@ -127,17 +118,6 @@ class MpiMesh {
     MpiTransportOptions messages = channel_options();
     messages.progresses = threaded_;
     return messages;
-  }
-
-  Prepared prepare_in(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
-    LOCKSTEP_CHECK(groups_.at(channel) != nullptr, "this rank is no member of the channel");
-    transports::Transport& group = *groups_[channel];
-    plan::Plan plan = mesh_plan(options_, "mpi", operation, group.num_ranks(), algorithm);
-    executors::MessageOptions message_options;
-    message_options.timeout = options_.timeout;
-    auto collective = executors::make_message_collective(plan, operation, group, message_options);
-    std::string label = plan.algorithm;
-    return Prepared{std::move(collective), std::move(label), "message", std::move(plan)};
   }
 
   const MeshOptions& options_;

@@ -27,24 +27,15 @@ class NcclStream final : public executors::GroupStream {
       : group_(group), stream_(stream), combiner_(device, stream, rank) {}
 
   void combine(const executors::Combination& combination) override { combiner_.combine(combination); }
-  void exchange(std::span<const executors::PeerMessage> sends,
-                std::span<const executors::PeerMessage> receives) override {
-    put(sends, sends_);
-    put(receives, receives_);
-    group_.exchange(sends_, receives_, stream_);
+  void exchange(std::span<const transports::PeerBytes> sends,
+                std::span<const transports::PeerBytes> receives) override {
+    group_.exchange(sends, receives, stream_);
   }
 
  private:
-  static void put(std::span<const executors::PeerMessage> messages, std::vector<libraries::PeerBytes>& to) {
-    to.clear();
-    for (const auto& m : messages) to.push_back({m.peer, m.memory, static_cast<std::size_t>(m.bytes)});
-  }
-
   libraries::NcclGroup& group_;
   core::Stream& stream_;
   executors::CudaCombiner combiner_;
-  std::vector<libraries::PeerBytes> sends_;  // sends of one group
-  std::vector<libraries::PeerBytes> receives_;
 };
 
 namespace {
@@ -93,10 +84,9 @@ class NcclMembership final : public GpuMember {
   }
 
   Prepared prepare_plan(const collectives::Operation& operation, plan::Plan plan) {
-    auto collective =
-        executors::make_grouped_collective(plan, operation, endpoint_.world.rank(), endpoint_.device, messages_);
-    std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), "nccl", std::move(plan)};
+    return prepared_plan(
+        executors::make_grouped_collective(plan, operation, endpoint_.world.rank(), endpoint_.device, messages_),
+        "nccl", std::move(plan));
   }
 
   const std::unique_ptr<libraries::NcclGroup> group_;
@@ -133,12 +123,6 @@ std::unique_ptr<core::Device> device_of(const MeshOptions& options, transports::
   return core::make_cuda_device(index, all.rank(), options.timeout);
 }
 
-std::vector<bool> members_of(const GroupWorlds& worlds) {
-  std::vector<bool> is_member;
-  for (const auto* world : worlds) is_member.push_back(world != nullptr);
-  return is_member;
-}
-
 struct NcclChannel {
   std::unique_ptr<libraries::NcclGroup> group;
   std::unique_ptr<NcclStream> messages;
@@ -152,7 +136,7 @@ class NcclMeshDevice final : public MeshDevice {
         all_(all),
         worlds_(std::move(worlds)),
         device_(device_of(options, all)),
-        streams_(*device_, core::make_urgent_stream, options.queue_of_channel, members_of(worlds_)),
+        streams_(*device_, core::make_urgent_stream, options.queue_of_channel, memberships(worlds_)),
         channels_(worlds_.size()) {
     for_each_membership(worlds_, [this](std::size_t c, transports::World& world) {
       channels_[c].group =
@@ -202,9 +186,8 @@ class NcclMeshDevice final : public MeshDevice {
     }
     const transports::World& world = *worlds_[channel];
     plan::Plan plan = mesh_plan(options_, "nccl", operation, world.num_ranks(), algorithm);
-    auto collective = executors::make_grouped_collective(plan, operation, world.rank(), *device_, *to.messages);
-    std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), "nccl", std::move(plan)};
+    return prepared_plan(executors::make_grouped_collective(plan, operation, world.rank(), *device_, *to.messages),
+                         "nccl", std::move(plan));
   }
 
   void run_first(std::size_t channel, const collectives::Operation& operation, collectives::Collective& collective) {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/executors/message_program.h"
 #include "collectives/executors/program_time.h"
-#include "collectives/plan/check.h"
 #include "collectives/plan/program.h"
 #include "core/error.h"
 #include "kernels/reduce/reduce.h"
@@ -44,16 +44,10 @@ Plan without_empty_blocks(Plan plan, const collectives::CountMatrix& counts) {
   return plan;
 }
 
-// Returns a plan that gives the right result when input and output overlap.
-Plan made_fit_for_in_place(const Plan& plan) {
-  if (plan::check(plan, {.capacity = plan::kUnbounded, .in_place = true}).ok()) return plan;
-  return plan::stage_input(plan);
-}
-
 }  // namespace
 
 Program lower_for_direct(const Plan& plan, const collectives::Operation& operation, const DirectOptions& options) {
-  const Plan whole = operation.in_place ? made_fit_for_in_place(plan) : plan;
+  const Plan whole = usable_plan(plan, operation);
   const Plan base = operation.matrix != nullptr ? without_empty_blocks(whole, *operation.matrix) : whole;
   const std::int64_t block_bytes = longest_block(operation) * static_cast<std::int64_t>(core::size_of(operation.dtype));
   const std::int64_t chunk_bytes = block_bytes / plan.chunks_per_block;
@@ -86,11 +80,56 @@ struct Lowered {
   std::optional<ProgramTime> time;  // with emulated links
 };
 
+std::size_t most_instructions(const plan::Program& program) {
+  std::size_t most = 0;
+  for (const auto& rank : program.ranks) {
+    for (const auto& lane : rank.lanes) most = std::max(most, lane.instructions.size());
+  }
+  return most;
+}
+
 class DirectCollective final : public collectives::Collective {
  public:
   DirectCollective(std::shared_ptr<const Lowered> lowered, std::string label, const collectives::Operation& operation,
-                   LocalWorld& world, bool bypass_cache);
-  void run(const void* input, void* output) override;
+                   LocalWorld& world, bool bypass_cache)
+      : label_(std::move(label)),
+        operation_(operation),
+        world_(world),
+        group_(world.group()),
+        board_(group_.board(world.rank())),
+        lowered_(std::move(lowered)),
+        program_(lowered_->program.ranks[static_cast<std::size_t>(world.rank())]),
+        bypass_cache_(bypass_cache) {
+    const plan::Program& program = lowered_->program;
+    LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
+    world.watch_lanes(program.num_lanes);
+    LOCKSTEP_CHECK(most_instructions(program) < std::size_t{1} << transports::kInstructionBits, "a lane is too long");
+    if (program.scratch_bytes > 0) {
+      for (int half : {0, 1}) scratch_[half] = world.scratch(half, static_cast<std::size_t>(program.scratch_bytes));
+    }
+    if (lowered_->time) paced_.emplace(world, program, *lowered_->time, label_);
+    std::size_t most_places = 0;
+    for (const LaneProgram& lane : program_.lanes) {
+      for (const Instruction& i : lane.instructions) {
+        most_places = std::max<std::size_t>({most_places, i.num_sources, i.num_destinations});
+      }
+    }
+    for (const Instruction& i : program_.lanes.at(0).instructions) lane0_awaited_ |= i.awaited;
+    sources_.resize(most_places);
+    destinations_.resize(most_places);
+    cursors_.resize(program_.lanes.size());
+  }
+
+  void run(const void* input, void* output) override {
+    enter(input, output);
+    if (program_.lanes.size() == 1) {
+      run_one_lane();
+    } else {
+      run_side_by_side();
+    }
+    for (const Wait& w : program_.exit_waits) wait(w.rank, w.lane, target_of(w));
+    if (paced_) paced_->leave();
+  }
 
  private:
   struct LaneCursor {
@@ -98,14 +137,106 @@ class DirectCollective final : public collectives::Collective {
     std::size_t wait = 0;  // next wait of the instruction: earlier ones are satisfied
   };
 
-  void enter(const void* input, void* output);
-  void run_one_lane();
-  void run_side_by_side();
-  bool waits_over(int lane, LaneCursor& cursor);
-  void execute(int lane, std::size_t index);
-  void pass(const LaneProgram& lane, const Instruction& instruction);
-  void count_instruction(int lane, std::uint32_t done, bool awaited);
-  void wait(int peer, int lane, std::uint64_t target);
+  // Publishes the addresses of this rank's buffers in this call. The slot was last used two calls ago: all ranks must
+  // have left that call, which every rank that has entered the next one has.
+  void enter(const void* input, void* output) {
+    call_ = world_.next_call();
+    for (int peer = 0; peer < world_.num_ranks(); ++peer) {
+      if (peer != world_.rank()) wait(peer, 0, transports::progress(call_ - 1, 0));
+    }
+    // The program never writes to the input (the checker has proved it), except where it is also the output.
+    auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
+    board_.calls[call_ % 2] = {{in, static_cast<std::byte*>(output), scratch_[call_ % 2]}};
+    if (paced_) paced_->enter(call_);
+    const int lanes = static_cast<int>(program_.lanes.size());
+    for (int lane = lanes - 1; lane >= 0; --lane) {
+      const bool awaited = program_.lanes[static_cast<std::size_t>(lane)].entry_awaited;
+      count_instruction(lane, 0, awaited || (lane == 0 && !lane0_awaited_));
+    }
+  }
+
+  void run_one_lane() {
+    const LaneProgram& lane = program_.lanes[0];
+    std::uint32_t done = 0;
+    for (const Instruction& instruction : lane.instructions) {
+      for (const Wait& w : lane.waits_of(instruction)) wait(w.rank, w.lane, target_of(w));
+      execute(0, done);
+      count_instruction(0, ++done, instruction.awaited);
+    }
+  }
+
+  // Runs one instruction of each lane that can go on, in rotation; waits briefly if none can.
+  void run_side_by_side() {
+    constexpr auto kShortNap = std::chrono::microseconds(200);  // a nap watches the counter of only one lane
+    std::fill(cursors_.begin(), cursors_.end(), LaneCursor{});
+    const int lanes = static_cast<int>(program_.lanes.size());
+    core::Waiter waiter(world_.wait_policy(), group_.abort());
+    while (true) {
+      bool moved = false;
+      const Wait* blocked = nullptr;
+      for (int l = 0; l < lanes; ++l) {
+        const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(l)];
+        LaneCursor& cursor = cursors_[static_cast<std::size_t>(l)];
+        if (cursor.instruction == lane.instructions.size()) continue;
+        if (!waits_over(l, cursor)) {
+          if (blocked == nullptr) blocked = &lane.waits_of(lane.instructions[cursor.instruction])[cursor.wait];
+          continue;
+        }
+        const bool awaited = lane.instructions[cursor.instruction].awaited;
+        execute(l, cursor.instruction);
+        cursor = {cursor.instruction + 1, 0};
+        count_instruction(l, static_cast<std::uint32_t>(cursor.instruction), awaited);
+        moved = true;
+      }
+      if (moved) {
+        waiter = core::Waiter(world_.wait_policy(), group_.abort());
+        continue;
+      }
+      if (blocked == nullptr) return world_.has_waited();
+      core::Gate& gate = group_.board(blocked->rank).lanes[blocked->lane];
+      world_.pause(waiter, blocked->rank, gate, target_of(*blocked), kShortNap, label_);
+    }
+  }
+
+  bool waits_over(int lane_index, LaneCursor& cursor) {
+    const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
+    const auto waits = lane.waits_of(lane.instructions[cursor.instruction]);
+    while (cursor.wait < waits.size()) {
+      const Wait& w = waits[cursor.wait];
+      if (!world_.reached(w.rank, w.lane, target_of(w))) return false;
+      ++cursor.wait;
+    }
+    return true;
+  }
+
+  void execute(int lane_index, std::size_t index) {
+    const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
+    if (paced_) return paced_->run(lane_index, index, [&] { pass(lane, lane.instructions[index]); });
+    pass(lane, lane.instructions[index]);
+  }
+
+  void pass(const LaneProgram& lane, const Instruction& instruction) {
+    if (instruction.num_destinations == 0) return;
+    const auto sources = lane.sources_of(instruction);
+    for (std::size_t s = 0; s < sources.size(); ++s) sources_[s] = address(sources[s]);
+    const auto destinations = lane.destinations_of(instruction);
+    for (std::size_t d = 0; d < destinations.size(); ++d) destinations_[d] = address(destinations[d]);
+    const bool average = instruction.completes && operation_.op == core::ReduceOp::avg;
+    kernels::reduce({operation_.dtype, operation_.op, std::span<void* const>(destinations_).first(destinations.size()),
+                     std::span<const void* const>(sources_).first(sources.size()), instruction.count,
+                     average ? world_.num_ranks() : 0, bypass_cache_ && destinations.size() > 1});
+  }
+
+  // Every update of the counter costs its pollers a cache miss, so instructions that no rank waits for are not
+  // signalled.
+  void count_instruction(int lane, std::uint32_t done, bool awaited) {
+    if (awaited) board_.lanes[lane].open(transports::progress(call_, done));
+  }
+
+  void wait(int peer, int lane, std::uint64_t target) {
+    if (!world_.reached(peer, lane, target)) world_.wait(peer, group_.board(peer).lanes[lane], target, label_);
+  }
+
   std::uint64_t target_of(const Wait& wait) const { return transports::progress(call_, wait.instructions); }
   std::byte* address(const plan::RankAddress& place) const {
     return group_.board(place.rank).calls[call_ % 2].base[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
@@ -129,154 +260,6 @@ class DirectCollective final : public collectives::Collective {
   std::vector<void*> destinations_;
   std::vector<LaneCursor> cursors_;
 };
-
-std::size_t most_instructions(const plan::Program& program) {
-  std::size_t most = 0;
-  for (const auto& rank : program.ranks) {
-    for (const auto& lane : rank.lanes) most = std::max(most, lane.instructions.size());
-  }
-  return most;
-}
-
-DirectCollective::DirectCollective(std::shared_ptr<const Lowered> lowered, std::string label,
-                                   const collectives::Operation& operation, LocalWorld& world, bool bypass_cache)
-    : label_(std::move(label)),
-      operation_(operation),
-      world_(world),
-      group_(world.group()),
-      board_(group_.board(world.rank())),
-      lowered_(std::move(lowered)),
-      program_(lowered_->program.ranks[static_cast<std::size_t>(world.rank())]),
-      bypass_cache_(bypass_cache) {
-  const plan::Program& program = lowered_->program;
-  LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
-  world.watch_lanes(program.num_lanes);
-  LOCKSTEP_CHECK(most_instructions(program) < std::size_t{1} << transports::kInstructionBits, "a lane is too long");
-  if (program.scratch_bytes > 0) {
-    for (int half : {0, 1}) scratch_[half] = world.scratch(half, static_cast<std::size_t>(program.scratch_bytes));
-  }
-  if (lowered_->time) paced_.emplace(world, program, *lowered_->time, label_);
-  std::size_t most_places = 0;
-  for (const LaneProgram& lane : program_.lanes) {
-    for (const Instruction& i : lane.instructions) {
-      most_places = std::max<std::size_t>({most_places, i.num_sources, i.num_destinations});
-    }
-  }
-  for (const Instruction& i : program_.lanes.at(0).instructions) lane0_awaited_ |= i.awaited;
-  sources_.resize(most_places);
-  destinations_.resize(most_places);
-  cursors_.resize(program_.lanes.size());
-}
-
-void DirectCollective::wait(int peer, int lane, std::uint64_t target) {
-  if (!world_.reached(peer, lane, target)) world_.wait(peer, group_.board(peer).lanes[lane], target, label_);
-}
-
-// Publishes the addresses of this rank's buffers in this call. The slot was last used two calls ago: all ranks must
-// have left that call, which every rank that has entered the next one has.
-void DirectCollective::enter(const void* input, void* output) {
-  call_ = world_.next_call();
-  for (int peer = 0; peer < world_.num_ranks(); ++peer) {
-    if (peer != world_.rank()) wait(peer, 0, transports::progress(call_ - 1, 0));
-  }
-  // The program never writes to the input (the checker has proved it), except where it is also the output.
-  auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
-  board_.calls[call_ % 2] = {{in, static_cast<std::byte*>(output), scratch_[call_ % 2]}};
-  if (paced_) paced_->enter(call_);
-  const int lanes = static_cast<int>(program_.lanes.size());
-  for (int lane = lanes - 1; lane >= 0; --lane) {
-    const bool awaited = program_.lanes[static_cast<std::size_t>(lane)].entry_awaited;
-    count_instruction(lane, 0, awaited || (lane == 0 && !lane0_awaited_));
-  }
-}
-
-// Every update of the counter costs its pollers a cache miss, so instructions that no rank waits for are not signalled.
-void DirectCollective::count_instruction(int lane, std::uint32_t done, bool awaited) {
-  if (awaited) board_.lanes[lane].open(transports::progress(call_, done));
-}
-
-void DirectCollective::execute(int lane_index, std::size_t index) {
-  const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
-  if (paced_) return paced_->run(lane_index, index, [&] { pass(lane, lane.instructions[index]); });
-  pass(lane, lane.instructions[index]);
-}
-
-void DirectCollective::pass(const LaneProgram& lane, const Instruction& instruction) {
-  if (instruction.num_destinations == 0) return;
-  const auto sources = lane.sources_of(instruction);
-  for (std::size_t s = 0; s < sources.size(); ++s) sources_[s] = address(sources[s]);
-  const auto destinations = lane.destinations_of(instruction);
-  for (std::size_t d = 0; d < destinations.size(); ++d) destinations_[d] = address(destinations[d]);
-  const bool average = instruction.completes && operation_.op == core::ReduceOp::avg;
-  kernels::reduce({operation_.dtype, operation_.op, std::span<void* const>(destinations_).first(destinations.size()),
-                   std::span<const void* const>(sources_).first(sources.size()), instruction.count,
-                   average ? world_.num_ranks() : 0, bypass_cache_ && destinations.size() > 1});
-}
-
-void DirectCollective::run_one_lane() {
-  const LaneProgram& lane = program_.lanes[0];
-  std::uint32_t done = 0;
-  for (const Instruction& instruction : lane.instructions) {
-    for (const Wait& w : lane.waits_of(instruction)) wait(w.rank, w.lane, target_of(w));
-    execute(0, done);
-    count_instruction(0, ++done, instruction.awaited);
-  }
-}
-
-bool DirectCollective::waits_over(int lane_index, LaneCursor& cursor) {
-  const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
-  const auto waits = lane.waits_of(lane.instructions[cursor.instruction]);
-  while (cursor.wait < waits.size()) {
-    const Wait& w = waits[cursor.wait];
-    if (!world_.reached(w.rank, w.lane, target_of(w))) return false;
-    ++cursor.wait;
-  }
-  return true;
-}
-
-// Runs one instruction of each lane that can go on, in rotation; waits briefly if none can.
-void DirectCollective::run_side_by_side() {
-  constexpr auto kShortNap = std::chrono::microseconds(200);  // a nap watches the counter of only one lane
-  std::fill(cursors_.begin(), cursors_.end(), LaneCursor{});
-  const int lanes = static_cast<int>(program_.lanes.size());
-  core::Waiter waiter(world_.wait_policy(), group_.abort());
-  while (true) {
-    bool moved = false;
-    const Wait* blocked = nullptr;
-    for (int l = 0; l < lanes; ++l) {
-      const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(l)];
-      LaneCursor& cursor = cursors_[static_cast<std::size_t>(l)];
-      if (cursor.instruction == lane.instructions.size()) continue;
-      if (!waits_over(l, cursor)) {
-        if (blocked == nullptr) blocked = &lane.waits_of(lane.instructions[cursor.instruction])[cursor.wait];
-        continue;
-      }
-      const bool awaited = lane.instructions[cursor.instruction].awaited;
-      execute(l, cursor.instruction);
-      cursor = {cursor.instruction + 1, 0};
-      count_instruction(l, static_cast<std::uint32_t>(cursor.instruction), awaited);
-      moved = true;
-    }
-    if (moved) {
-      waiter = core::Waiter(world_.wait_policy(), group_.abort());
-      continue;
-    }
-    if (blocked == nullptr) return world_.has_waited();
-    core::Gate& gate = group_.board(blocked->rank).lanes[blocked->lane];
-    world_.pause(waiter, blocked->rank, gate, target_of(*blocked), kShortNap, label_);
-  }
-}
-
-void DirectCollective::run(const void* input, void* output) {
-  enter(input, output);
-  if (program_.lanes.size() == 1) {
-    run_one_lane();
-  } else {
-    run_side_by_side();
-  }
-  for (const Wait& w : program_.exit_waits) wait(w.rank, w.lane, target_of(w));
-  if (paced_) paced_->leave();
-}
 
 }  // namespace
 

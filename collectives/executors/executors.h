@@ -68,13 +68,6 @@ std::unique_ptr<collectives::Collective> make_message_collective(const plan::Pla
 // Runs any plan on a stream that takes work on memory and groups of messages, in order: plans on NCCL's sends and
 // receives. message_program.h describes how messages are grouped, and why that cannot hang.
 
-// A message to or from a peer.
-struct PeerMessage {
-  int peer;
-  std::byte* memory;
-  std::int64_t bytes;
-};
-
 // to = a (+) b, or a copy of a.
 struct Combination {
   void* to;  // may be a
@@ -93,7 +86,8 @@ class GroupStream {
   virtual ~GroupStream() = default;
   virtual void combine(const Combination& combination) = 0;
   // All messages run concurrently. Messages between two ranks are matched in the order in which both list them.
-  virtual void exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives) = 0;
+  virtual void exchange(std::span<const transports::PeerBytes> sends,
+                        std::span<const transports::PeerBytes> receives) = 0;
 };
 
 struct GroupOptions {

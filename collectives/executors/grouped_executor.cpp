@@ -9,13 +9,10 @@
 #include "collectives/executors/message_program.h"
 #include "core/device.h"
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::executors {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 class GroupedCollective final : public collectives::Collective {
  public:
@@ -49,11 +46,11 @@ class GroupedCollective final : public collectives::Collective {
     receives_.clear();
     for (int index : round.sends) {
       const MessageOp& op = ops_[at(index)];
-      sends_.push_back({op.peer, memory(op.src), op.bytes});
+      sends_.push_back({op.peer, memory(op.src), at(op.bytes)});
     }
     for (int index : round.recvs) {
       const MessageOp& op = ops_[at(index)];
-      receives_.push_back({op.peer, op.action == Action::recv ? memory(op.dst) : staging(op), op.bytes});
+      receives_.push_back({op.peer, op.action == Action::recv ? memory(op.dst) : staging(op), at(op.bytes)});
     }
     stream_.exchange(sends_, receives_);
   }
@@ -92,9 +89,9 @@ class GroupedCollective final : public collectives::Collective {
   int num_ranks_;
   std::int64_t elem_bytes_;
   GroupStream& stream_;
-  std::array<std::byte*, 3> base_{};  // [buffer], of one run
-  std::vector<PeerMessage> sends_;    // sends of one round
-  std::vector<PeerMessage> receives_;
+  std::array<std::byte*, 3> base_{};          // [buffer], of one run
+  std::vector<transports::PeerBytes> sends_;  // sends of one round
+  std::vector<transports::PeerBytes> receives_;
 };
 
 }  // namespace

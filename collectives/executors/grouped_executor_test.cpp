@@ -20,19 +20,20 @@ namespace {
 
 using collectives::Kind;
 using collectives::Operation;
+using transports::PeerBytes;
 
 // A piece of work on a stream: a combination, or a group of messages.
 struct Piece {
   bool is_group;
   Combination combination;
-  std::vector<PeerMessage> sends;
-  std::vector<PeerMessage> receives;
+  std::vector<PeerBytes> sends;
+  std::vector<PeerBytes> receives;
 };
 
 class Recorder final : public GroupStream {
  public:
   void combine(const Combination& combination) override { pieces.push_back({false, combination, {}, {}}); }
-  void exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives) override {
+  void exchange(std::span<const PeerBytes> sends, std::span<const PeerBytes> receives) override {
     pieces.push_back({true, {}, {sends.begin(), sends.end()}, {receives.begin(), receives.end()}});
   }
   std::vector<Piece> pieces;
@@ -83,8 +84,8 @@ class Streams {
     const auto r = static_cast<std::size_t>(rank);
     return next_[r] < ranks_[r].pieces.size() ? &ranks_[r].pieces[next_[r]] : nullptr;
   }
-  static auto find(std::vector<PeerMessage>& messages, int peer) {
-    return std::find_if(messages.begin(), messages.end(), [&](const PeerMessage& m) { return m.peer == peer; });
+  static auto find(std::vector<PeerBytes>& messages, int peer) {
+    return std::find_if(messages.begin(), messages.end(), [&](const PeerBytes& m) { return m.peer == peer; });
   }
 
   void skip_done_groups() {
@@ -118,8 +119,8 @@ class Streams {
     Piece* theirs = current(event.peer);
     const auto send = find(mine->sends, event.peer);
     const auto receive = find(theirs->receives, event.rank);
-    if (send->bytes != receive->bytes) return false;
-    std::memcpy(receive->memory, send->memory, static_cast<std::size_t>(send->bytes));
+    if (send->size_bytes != receive->size_bytes) return false;
+    std::memcpy(receive->memory, send->memory, send->size_bytes);
     mine->sends.erase(send);
     theirs->receives.erase(receive);
     return true;
@@ -241,9 +242,9 @@ TEST(GroupedExecutorGroups, SwapsInPlace) {
 // The simulated streams hang where NCCL's would, and detect mismatched messages.
 TEST(GroupedExecutorStreams, TellWhatIsWrong) {
   std::array<std::byte, 8> memory{};
-  const std::vector<PeerMessage> none;
-  const auto message = [&](int peer, std::int64_t bytes) {
-    return std::vector<PeerMessage>{{.peer = peer, .memory = memory.data(), .bytes = bytes}};
+  const std::vector<PeerBytes> none;
+  const auto message = [&](int peer, std::size_t bytes) {
+    return std::vector<PeerBytes>{{.peer = peer, .memory = memory.data(), .size_bytes = bytes}};
   };
   std::vector<Recorder> crossed(2);
   for (int rank : {0, 1}) {

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/wait.h"
 #include "testing/collectives/executor_cases.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::executors {
 namespace {
@@ -164,13 +165,11 @@ TEST(MessageExecutorFailures, ARankThatThrowsEndsTheOthers) {
   const std::string failure = run_ranks(world, 4, [&](Transport& transport) {
     const auto collective = make_message_collective(ring(4), operation, transport);
     if (transport.rank() == 2) throw core::Error(core::Failure::internal, "rank 2 has had enough");
-    try {
-      count_wrong_results(*collective, operation, 4, transport.rank());
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::rank_lost);
-      EXPECT_STREQ(error.what(), "rank 2 has had enough");
-      ++ended;
-    }
+    const core::Error error =
+        core::thrown_by([&] { count_wrong_results(*collective, operation, 4, transport.rank()); });
+    EXPECT_EQ(error.failure(), core::Failure::rank_lost);
+    EXPECT_STREQ(error.what(), "rank 2 has had enough");
+    ++ended;
   });
   EXPECT_EQ(failure, "rank 2 has had enough");
   EXPECT_EQ(ended, 3);
@@ -185,13 +184,11 @@ TEST(MessageExecutorFailures, ASilentRankEndsTheOthersAtTheDeadline) {
     if (transport.rank() == 1) return;
     const auto collective =
         make_message_collective(ring(3), operation, transport, {.timeout = std::chrono::milliseconds(200)});
-    try {
-      count_wrong_results(*collective, operation, 3, transport.rank());
-    } catch (const core::Error& error) {
-      EXPECT_EQ(error.failure(), core::Failure::timeout);
-      EXPECT_NE(std::string(error.what()).find("no message for 200 ms; waits for"), std::string::npos) << error.what();
-      ++timeouts;
-    }
+    const core::Error error =
+        core::thrown_by([&] { count_wrong_results(*collective, operation, 3, transport.rank()); });
+    EXPECT_EQ(error.failure(), core::Failure::timeout);
+    EXPECT_TRUE(core::has(error.what(), "no message for 200 ms; waits for"));
+    ++timeouts;
   });
   EXPECT_EQ(timeouts, 2);
 }

@@ -26,8 +26,30 @@ namespace lockstep::executors {
 class Hazards {
  public:
   // Operation `op` reads (writes) [begin, end): appends the operations that must be done before. May append one twice.
-  void read(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before);
-  void write(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before);
+  void read(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before) {
+    const auto first = split(begin);
+    const auto last = split(end);
+    for (auto it = first; it != last; ++it) {
+      OperationsOnCell& cell = it->second;
+      if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
+      cell.readers.push_back(op);
+    }
+  }
+
+  void write(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before) {
+    const auto first = split(begin);
+    const auto last = split(end);
+    if (first == last) return;
+    for (auto it = first; it != last; ++it) {
+      const OperationsOnCell& cell = it->second;
+      if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
+      for (int reader : cell.readers) {
+        if (reader != op) before.push_back(reader);
+      }
+    }
+    first->second = {op, {}};
+    cells_.erase(std::next(first), last);
+  }
 
  private:
   struct OperationsOnCell {
@@ -35,41 +57,14 @@ class Hazards {
     std::vector<int> readers;  // since it was written
   };
   using OperationsByCell = std::map<std::int64_t, OperationsOnCell>;
-  OperationsByCell::iterator split(std::int64_t at);
+  // Splits at `at`; returns the cell that begins there.
+  OperationsByCell::iterator split(std::int64_t at) {
+    const auto it = std::prev(cells_.upper_bound(at));
+    return it->first == at ? it : cells_.emplace_hint(std::next(it), at, it->second);
+  }
 
   OperationsByCell cells_{{INT64_MIN, {}}};  // by begin; each extends to the next
 };
-
-// Splits at `at`; returns the cell that begins there.
-Hazards::OperationsByCell::iterator Hazards::split(std::int64_t at) {
-  const auto it = std::prev(cells_.upper_bound(at));
-  return it->first == at ? it : cells_.emplace_hint(std::next(it), at, it->second);
-}
-
-void Hazards::read(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before) {
-  const auto first = split(begin);
-  const auto last = split(end);
-  for (auto it = first; it != last; ++it) {
-    OperationsOnCell& cell = it->second;
-    if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
-    cell.readers.push_back(op);
-  }
-}
-
-void Hazards::write(int op, std::int64_t begin, std::int64_t end, std::vector<int>& before) {
-  const auto first = split(begin);
-  const auto last = split(end);
-  if (first == last) return;
-  for (auto it = first; it != last; ++it) {
-    const OperationsOnCell& cell = it->second;
-    if (cell.writer >= 0 && cell.writer != op) before.push_back(cell.writer);
-    for (int reader : cell.readers) {
-      if (reader != op) before.push_back(reader);
-    }
-  }
-  first->second = {op, {}};
-  cells_.erase(std::next(first), last);
-}
 
 namespace {
 

@@ -8,11 +8,11 @@ std::optional<std::string> why_no_nccl() {
   return std::string("NCCL is not built in: ") + LOCKSTEP_WHY_NCCL;
 }
 
-std::string nccl_library_version() {
+std::string nccl_version() {
   return "";
 }
 
-int nccl_library_version_code() {
+int nccl_version_code() {
   return 0;
 }
 

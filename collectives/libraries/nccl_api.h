@@ -101,8 +101,9 @@ using NcclCall = int (*)(const NcclArguments&);  // returns ncclResult_t
 // NCCL's call for a collective; nullptr if NCCL has none, so that grouped sends and receives take its place.
 NcclCall nccl_call(collectives::Kind kind);
 
-int nccl_version_code();     // version of the library that is loaded: 22809; 0 if unknown
-std::string nccl_version();  // "2.28.9"
+// Version of the library that is loaded, also in builds without NCCL.
+int nccl_version_code();     // 22809, as ncclGetVersion has it; 0 if unknown or not built in
+std::string nccl_version();  // "2.28.9"; empty if not built in
 
 // Opens NCCL at run time, at first use: a program that was built with it also runs on machines without it, and reports
 // so in one line.

@@ -289,14 +289,6 @@ std::optional<std::string> why_no_nccl() {
   return std::nullopt;
 }
 
-std::string nccl_library_version() {
-  return nccl_version();
-}
-
-int nccl_library_version_code() {
-  return nccl_version_code();
-}
-
 std::optional<std::string> why_no_shared_gpu() {
   return sharing_refusal(sharing());
 }

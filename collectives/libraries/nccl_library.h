@@ -19,16 +19,9 @@ struct CUstream_st;
 
 namespace lockstep::libraries {
 
-// A group of NCCL sends and receives.
+using transports::PeerBytes;
 
-// Bytes to or from a peer, which may be the rank itself.
-struct PeerBytes {
-  int peer;
-  std::byte* memory;
-  std::size_t size_bytes;
-};
-
-// Enqueues all messages at once. Returns ncclResult_t: the first failure, if any.
+// Enqueues a group of NCCL sends and receives. Returns ncclResult_t: the first failure, if any.
 int nccl_exchange(ncclComm* communicator, CUstream_st* stream, std::span<const PeerBytes> sends,
                   std::span<const PeerBytes> receives);
 
@@ -38,10 +31,6 @@ int nccl_exchange(ncclComm* communicator, CUstream_st* stream, std::span<const P
 // Returns why NCCL cannot run in this process: not built in, no CUDA device, too old. Returns nothing if it can;
 // nccl_refusal() then decides whether it supports an operation.
 std::optional<std::string> why_no_nccl();
-
-std::string nccl_library_version();  // "2.28.9"; empty if it is not built in
-
-int nccl_library_version_code();  // 22809, as ncclGetVersion has it; 0 if it is not built in
 
 // Returns in one line why NCCL does not let ranks share a GPU; nothing if it does.
 std::optional<std::string> why_no_shared_gpu();

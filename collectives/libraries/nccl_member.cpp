@@ -108,17 +108,24 @@ void call_in_time(const NcclMemberPtr& member, const std::string& call, const st
   throw late(*member, call);
 }
 
+namespace {
+
+// The same for a call that returns ncclResult_t; returns when the call is done.
+void settle_in_time(const NcclMemberPtr& member, const std::string& call, const std::function<int()>& body) {
+  const auto result = std::make_shared<int>(kNcclSuccess);
+  call_in_time(member, call, [body, result] { *result = body(); });
+  settle(*member, call, *result);
+}
+
+}  // namespace
+
 NcclMemberPtr join_members(const NcclApi& api, const NcclCaller& caller, int num_ranks, int rank,
                            const NcclIdentifier& identifier) {
-  constexpr const char* kCall = "ncclCommInitRankConfig";
   auto member =
       std::make_shared<NcclMember>(NcclMember{.api = api, .caller = caller, .num_ranks = num_ranks, .rank = rank});
-  auto result = std::make_shared<int>(kNcclSuccess);
-  call_in_time(member, kCall, [member, identifier, result] {
-    *result =
-        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->caller.config);
+  settle_in_time(member, "ncclCommInitRankConfig", [member, identifier] {
+    return member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->caller.config);
   });
-  settle(*member, kCall, *result);
   return member;
 }
 
@@ -251,27 +258,20 @@ void NcclBuffers::release(void* memory) {
 
 void NcclBuffers::enroll(const NcclMemberPtr& member, void* memory, Buffer& buffer) {
   if (how_ == NcclRegistration::none) return;
-  struct Enrolled {
-    int result = kNcclSuccess;
-    void* handle = nullptr;
-  };
-  auto done = std::make_shared<Enrolled>();
-  call_in_time(member, enrolling(how_), [member, done, memory, how = how_, size_bytes = buffer.size_bytes] {
-    done->result = member->api.enroll(member->communicator, how, memory, size_bytes, &done->handle);
+  const auto handle = std::make_shared<void*>(nullptr);
+  settle_in_time(member, enrolling(how_), [member, handle, memory, how = how_, size_bytes = buffer.size_bytes] {
+    return member->api.enroll(member->communicator, how, memory, size_bytes, handle.get());
   });
-  settle(*member, enrolling(how_), done->result);
-  buffer.enrolments.push_back({member, done->handle});
+  buffer.enrolments.push_back({member, *handle});
 }
 
 // A broken communicator must not be called.
 void NcclBuffers::strike_off(Buffer& buffer) {
   for (const auto& [member, handle] : buffer.enrolments) {
     if (member->broken) continue;
-    auto result = std::make_shared<int>(kNcclSuccess);
-    call_in_time(member, striking_off(how_), [member = member, handle = handle, result, how = how_] {
-      *result = member->api.strike_off(member->communicator, how, handle);
+    settle_in_time(member, striking_off(how_), [member = member, handle = handle, how = how_] {
+      return member->api.strike_off(member->communicator, how, handle);
     });
-    settle(*member, striking_off(how_), *result);
   }
   buffer.enrolments.clear();
 }

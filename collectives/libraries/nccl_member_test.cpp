@@ -11,6 +11,7 @@
 #include "core/device_cuda.h"
 #include "core/error.h"
 #include "testing/collectives/fake_nccl.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::libraries {
 namespace {
@@ -22,16 +23,6 @@ using Calls = std::vector<std::string>;
 
 NcclCaller caller(milliseconds timeout = milliseconds{10'000}) {
   return {.rank = 2, .device = 1, .timeout = timeout};
-}
-
-Error thrown_by(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {Failure::internal, ""};
 }
 
 NcclMemberPtr joined(const FakeNccl& nccl, const NcclCaller& at) {
@@ -273,20 +264,16 @@ TEST(NcclLibrary, RunsOrSaysWhyNot) {
     EXPECT_TRUE(why->starts_with("NCCL ")) << *why;
     EXPECT_EQ(why->find('\n'), std::string::npos) << *why;
   }
-  EXPECT_EQ(nccl_library_version().empty(),
+  EXPECT_EQ(nccl_version().empty(),
             why && why->find("not built in") != std::string::npos && why->starts_with("NCCL is not built in"));
 }
 
 TEST(NcclLibrary, TheCpuCannotJoin) {
   WorldOfOne world;
   const auto cpu = core::make_cpu_device();
-  try {
-    join_nccl(world, *cpu, {});
-    FAIL() << "joined";
-  } catch (const core::Error& error) {
-    EXPECT_TRUE(error.failure() == core::Failure::usage || error.failure() == core::Failure::not_built);
-    EXPECT_TRUE(std::string(error.what()).starts_with("NCCL ")) << error.what();
-  }
+  const Error error = thrown_by([&] { join_nccl(world, *cpu, {}); });
+  EXPECT_TRUE(error.failure() == core::Failure::usage || error.failure() == core::Failure::not_built);
+  EXPECT_TRUE(std::string(error.what()).starts_with("NCCL ")) << error.what();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::libraries {
 namespace {
@@ -112,28 +113,15 @@ TEST(NcclConfig, IsTheUsersWithinWhatSharersOfAGpuLeave) {
   asked.net_name = "Socket";
   EXPECT_EQ(config_within(asked, 0), asked);
   EXPECT_EQ(config_within(asked, 12), asked) << "fewer than it may have";
-  try {
-    config_within(asked, 4);
-    FAIL() << "accepted";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    EXPECT_STREQ(
-        error.what(),
-        "--max-ctas 8: ranks share a GPU, on which the thread blocks of all must run at the same time; allowed: "
-        "1 to 4");
-  }
+  EXPECT_EQ(core::refusal_of([&] { config_within(asked, 4); }),
+            "--max-ctas 8: ranks share a GPU, on which the thread blocks of all must run at the same time; allowed: "
+            "1 to 4");
   asked.max_ctas.reset();
   EXPECT_THROW(config_within(asked, 1), core::Error) << "two at least, of one at most";
 }
 
 std::string refused_text(std::string_view text) {
-  try {
-    parse_nccl_choice(text);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { parse_nccl_choice(text); });
 }
 
 TEST(NcclChoice, ReadsWhatIsGivenAndLeavesTheRestToNccl) {
@@ -154,7 +142,7 @@ TEST(NcclChoice, RefusesWhatIsNoWordOfNccls) {
     const std::string why = refused_text(text);
     EXPECT_TRUE(why.starts_with("--algo " + text + ": ")) << text << ": " << why;
     EXPECT_EQ(std::count(why.begin(), why.end(), '\n'), 0) << why;
-    EXPECT_NE(why.find("; allowed: "), std::string::npos) << why;
+    EXPECT_TRUE(core::has(why, "; allowed: "));
   }
 }
 

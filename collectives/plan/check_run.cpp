@@ -268,10 +268,7 @@ class SymbolicRun {
   int awaited(int id) const {
     const StepIndex& where = ids_.index(id);
     const Step& step = step_at(plan_, where);
-    for (const After& after : step.after) {
-      const int earlier = ids_.id(where.rank, after);
-      if (!lanes_.done(earlier)) return earlier;
-    }
+    if (const int earlier = lanes_.awaited_by(step, where.rank); earlier >= 0) return earlier;
     const int message = messages_.of_step[at(id)];
     if (step.op == Op::send && !reads_in_place() && messages_.list[at(message)].position >= capacity_) {
       const int makes_room = messages_.list[at(message - capacity_)].recv;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "testing/core/thrown.h"
 #include "testing/plans/plans.h"
 
 namespace lockstep::plan {
@@ -18,7 +19,7 @@ std::string problems_of(const Plan& plan, const CheckOptions& options = {}) {
 }
 
 void expect_problem(const Plan& plan, const std::string& part, const CheckOptions& options = {}) {
-  EXPECT_NE(problems_of(plan, options).find(part), std::string::npos)
+  EXPECT_TRUE(core::has(problems_of(plan, options), part))
       << "wanted: " << part << "\nfound: " << problems_of(plan, options);
 }
 

@@ -52,8 +52,7 @@ int longest_chain(const Plan& plan, const StepIds& ids) {
     if (where.step > 0) depth[at(id)] = depth[at(id - 1)];
     for (const After& after : step.after) depth[at(id)] = std::max(depth[at(id)], depth[at(ids.id(where.rank, after))]);
     if (reads_peer(step.op)) {
-      const int send = messages.list[at(messages.of_step[at(id)])].send;
-      depth[at(id)] = std::max(depth[at(id)], depth[at(send)] + 1);
+      depth[at(id)] = std::max(depth[at(id)], depth[at(messages.send_of(id))] + 1);
     }
     longest = std::max(longest, depth[at(id)]);
   }
@@ -188,10 +187,7 @@ class Simulation {
 
   // A step, or a message's arrival: num_steps + message.
   int awaited(int id) const {
-    for (const After& after : step_of(id).after) {
-      const int earlier = ids_.id(ids_.index(id).rank, after);
-      if (!lanes_.done(earlier)) return earlier;
-    }
+    if (const int earlier = lanes_.awaited_by(step_of(id), ids_.index(id).rank); earlier >= 0) return earlier;
     const int message = messages_.of_step[at(id)];
     if (reads_peer(step_of(id).op) && !arrived_[at(message)]) return ids_.num_steps() + message;
     return -1;

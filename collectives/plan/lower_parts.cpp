@@ -12,14 +12,12 @@
 namespace lockstep::plan {
 namespace {
 
-// Steps that other steps name in their `after`: [lane][step] of one rank.
-std::vector<std::vector<bool>> after_targets(const RankSteps& rank) {
-  std::vector<std::vector<bool>> targets;
-  for (const Lane& lane : rank.lanes) targets.emplace_back(lane.size(), false);
-  for (const Lane& lane : rank.lanes) {
-    for (const Step& step : lane) {
-      for (const After& after : step.after) targets.at(at(after.lane)).at(at(after.step)) = true;
-    }
+// Steps that other steps name in their `after`: [step id].
+std::vector<bool> after_targets(const Plan& plan, const StepIds& ids) {
+  std::vector<bool> targets(at(ids.num_steps()), false);
+  for (int id = 0; id < ids.num_steps(); ++id) {
+    const StepIndex& where = ids.index(id);
+    for (const After& after : step_at(plan, where).after) targets.at(at(ids.id(where.rank, after))) = true;
   }
   return targets;
 }
@@ -30,35 +28,33 @@ bool accumulates(const Step& step) {
 }
 
 // Cells of scratch are not contiguous, as each has room for the longest.
-bool touches_scratch(const Plan& plan, const Step& step, const StepIndex& partner) {
+bool touches_scratch(const Plan& plan, const StepIds& ids, const Messages& messages, int id) {
+  const Step& step = step_at(plan, ids.index(id));
   if (writes_dst(step.op) && step.dst.buffer == Buffer::scratch) return true;
   if (reads_src(step.op) && step.src.buffer == Buffer::scratch) return true;
-  if (partner.rank < 0) return false;
-  const Step& send = plan.ranks[at(partner.rank)].lanes[at(partner.lane)][at(partner.step)];
-  return send.src.buffer == Buffer::scratch;
+  if (!reads_peer(step.op)) return false;
+  return step_at(plan, ids.index(messages.send_of(id))).src.buffer == Buffer::scratch;
 }
 
 // Merges runs of writes that accumulate into one slice: nothing in between reads it, only the first step of the run
 // waits for another lane, and other steps wait only for the last.
-LaneGroups group_lane(const Lane& lane, const std::vector<bool>& is_target, bool fuse) {
-  LaneGroups result;
-  result.group_of_step.assign(lane.size(), -1);
+void group_lane(const Plan& plan, const StepIds& ids, int lane, const std::vector<bool>& is_target, bool fuse,
+                Grouping& result) {
   bool open = false;
-  for (std::size_t i = 0; i < lane.size(); ++i) {
-    const Step& step = lane[i];
+  for (int id = ids.lane_begin(lane); id < ids.lane_end(lane); ++id) {
+    const Step& step = step_at(plan, ids.index(id));
     if (step.op == Op::send) {
       // In place an input slice may be the destination itself; sends of input end a run to be safe.
-      if (open && (overlap(step.src, result.groups.back().destination) || is_target[i])) open = false;
+      if (open && (overlap(step.src, result.groups.back().destination) || is_target[at(id)])) open = false;
       continue;
     }
     const bool joins =
         fuse && open && accumulates(step) && step.dst == result.groups.back().destination && step.after.empty();
     if (!joins) result.groups.push_back({step.dst, {}, 0});
-    result.groups.back().steps.push_back(static_cast<int>(i));
-    result.group_of_step[i] = static_cast<int>(result.groups.size()) - 1;
-    open = !is_target[i];
+    result.groups.back().steps.push_back(id);
+    result.of_step[at(id)] = static_cast<int>(result.groups.size()) - 1;
+    open = !is_target[at(id)];
   }
-  return result;
 }
 
 }  // namespace
@@ -67,39 +63,22 @@ bool overlap(const Slice& a, const Slice& b) {
   return a.buffer == b.buffer && a.first < b.first + b.count && b.first < a.first + a.count;
 }
 
-Partners match_channels(const Plan& plan) {
-  Partners partners(plan.ranks.size());
-  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    for (const Lane& lane : plan.ranks[r].lanes) partners[r].emplace_back(lane.size());
-  }
-  const StepIds ids(plan);
-  for (const Message& message : match_messages(plan, ids).list) {
-    LOCKSTEP_CHECK(message.send >= 0 && message.recv >= 0, "a message without a partner: the plan was not checked");
-    const StepIndex& send = ids.index(message.send);
-    const StepIndex& recv = ids.index(message.recv);
-    partners[at(send.rank)][at(send.lane)][at(send.step)] = recv;
-    partners[at(recv.rank)][at(recv.lane)][at(recv.step)] = send;
-  }
-  return partners;
-}
-
-Grouping group_steps(const Plan& plan, const Partners& partners, int segments, bool fuse) {
-  Grouping grouping(plan.ranks.size());
-  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    const auto targets = after_targets(plan.ranks[r]);
-    for (std::size_t l = 0; l < plan.ranks[r].lanes.size(); ++l) {
-      const Lane& lane = plan.ranks[r].lanes[l];
-      LaneGroups groups = group_lane(lane, targets[l], fuse);
-      int next = 0;
-      for (Group& group : groups.groups) {
-        bool scratch = false;
-        for (int step : group.steps) scratch |= touches_scratch(plan, lane[at(step)], partners[r][l][at(step)]);
-        group.pieces_per_chunk = scratch && group.destination.count > 1 ? segments : 0;
-        group.num_instructions = group.pieces_per_chunk > 0 ? segments * group.destination.count : segments;
-        group.first_instruction = next;
-        next += group.num_instructions;
-      }
-      grouping[r].push_back(std::move(groups));
+Grouping group_steps(const Plan& plan, const StepIds& ids, const Messages& messages, int segments, bool fuse) {
+  Grouping grouping;
+  grouping.of_step.assign(at(ids.num_steps()), -1);
+  const std::vector<bool> targets = after_targets(plan, ids);
+  for (int lane = 0; lane < ids.num_lanes(); ++lane) {
+    const std::size_t first = grouping.groups.size();
+    group_lane(plan, ids, lane, targets, fuse, grouping);
+    int next = 0;
+    for (std::size_t g = first; g < grouping.groups.size(); ++g) {
+      Group& group = grouping.groups[g];
+      const bool scratch = std::any_of(group.steps.begin(), group.steps.end(),
+                                       [&](int id) { return touches_scratch(plan, ids, messages, id); });
+      group.pieces_per_chunk = scratch && group.destination.count > 1 ? segments : 0;
+      group.num_instructions = group.pieces_per_chunk > 0 ? segments * group.destination.count : segments;
+      group.first_instruction = next;
+      next += group.num_instructions;
     }
   }
   return grouping;

@@ -6,35 +6,29 @@
 #include <vector>
 
 #include "collectives/collective.h"
+#include "collectives/plan/messages.h"
 #include "collectives/plan/plan.h"
 #include "collectives/plan/program.h"
 
 namespace lockstep::plan {
 
-// Parts of lowering that need no dataflow analysis: the match of sends and receives, the steps of a lane that become
-// one pass, and the number of instructions that each pass is cut into. All are functions of the plan alone.
-
-// The other end of every send and receive: [rank][lane][step]; rank -1 for other steps.
-using Partners = std::vector<std::vector<std::vector<StepIndex>>>;
-Partners match_channels(const Plan& plan);
+// Parts of lowering that need no dataflow analysis: the steps of a lane that become one pass, and the number of
+// instructions that each pass is cut into. All are functions of the plan alone.
 
 // Steps of a lane that become one pass, in order: they build up `destination`.
 struct Group {
   Slice destination;
-  std::vector<int> steps;
+  std::vector<int> steps;     // ids
   int pieces_per_chunk;       // 0: pieces cross chunk boundaries, `segments` of them
   int first_instruction = 0;  // in the lane
   int num_instructions = 0;
 };
 
-struct LaneGroups {
+struct Grouping {
   std::vector<Group> groups;
-  std::vector<int> group_of_step;  // [step]; -1 for sends
+  std::vector<int> of_step;  // [step id] index in groups; -1 for sends
 };
-
-// [rank][lane]
-using Grouping = std::vector<std::vector<LaneGroups>>;
-Grouping group_steps(const Plan& plan, const Partners& partners, int segments, bool fuse);
+Grouping group_steps(const Plan& plan, const StepIds& ids, const Messages& messages, int segments, bool fuse);
 
 // Cells (segments of chunks) [begin, end) of a group's slices that its piece `i` covers, counted from the slice's
 // start.

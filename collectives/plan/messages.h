@@ -50,6 +50,13 @@ class LaneRun {
   void stop() { ready_.clear(); }
 
   bool done(int id) const { return done_[at(id)] != 0; }
+  // The first step of a step's `after` that is not done; -1: none.
+  int awaited_by(const Step& step, int rank) const {
+    for (const After& after : step.after) {
+      if (const int earlier = ids_.id(rank, after); !done(earlier)) return earlier;
+    }
+    return kNobody;
+  }
   // The lane's next step; -1: it has ended.
   int stands_at(int lane) const { return next_[at(lane)] < ids_.lane_end(lane) ? next_[at(lane)] : -1; }
 
@@ -100,6 +107,10 @@ struct Message {
 struct Messages {
   std::vector<Message> list;  // channel by channel: the message before list[m] in its channel is list[m - 1]
   std::vector<int> of_step;   // [step id] index in list; -1 for steps that move nothing between ranks
+
+  // The send of a receive, and the receive of a send.
+  int send_of(int receive) const { return list[at(of_step[at(receive)])].send; }
+  int receive_of(int send) const { return list[at(of_step[at(send)])].recv; }
 };
 
 // Peers must be ranks of the plan.

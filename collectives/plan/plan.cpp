@@ -176,16 +176,12 @@ Messages match_messages(const Plan& plan, const StepIds& ids) {
 }
 
 std::vector<int> dependence_order(const Plan& plan, const StepIds& ids, const Messages& messages) {
-  const auto at = [](int i) { return static_cast<std::size_t>(i); };
   std::vector<int> order;
   LaneRun lanes(ids, ids.num_steps());
   const auto awaited = [&](int id) {
     const Step& step = step_at(plan, ids.index(id));
-    for (const After& after : step.after) {
-      const int earlier = ids.id(ids.index(id).rank, after);
-      if (!lanes.done(earlier)) return earlier;
-    }
-    const int send = reads_peer(step.op) ? messages.list[at(messages.of_step[at(id)])].send : -1;
+    if (const int earlier = lanes.awaited_by(step, ids.index(id).rank); earlier >= 0) return earlier;
+    const int send = reads_peer(step.op) ? messages.send_of(id) : -1;
     return send >= 0 && !lanes.done(send) ? send : -1;
   };
   lanes.run(awaited, [&order](int id) {

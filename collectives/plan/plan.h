@@ -121,6 +121,9 @@ class PlanBuilder {
  public:
   PlanBuilder(collectives::Kind kind, int num_ranks, int root, int chunks_per_block);
 
+  collectives::Kind kind() const { return plan_.kind; }
+  void cut_blocks(int chunks_per_block) { plan_.chunks_per_block = chunks_per_block; }
+
   // All calls append to `lane` of `rank` and return the step's index there, for use in an After.
   int send(int rank, int peer, Slice src, int lane = 0, After after = {});
   int recv(int rank, int peer, Slice dst, int lane = 0, After after = {});

@@ -7,6 +7,7 @@
 
 #include "core/device.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/options.h"
 #include "core/ranks.h"
 
@@ -22,7 +23,7 @@ std::size_t control_bytes(int num_ranks) {
 std::size_t round_up_to_page(std::size_t size_bytes, const LocalOptions& options) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const std::size_t page = options.memory_bytes_per_rank < kHugePage ? 4096 : kHugePage;
-  return (size_bytes + page - 1) / page * page;
+  return round_up(size_bytes, page);
 }
 
 }  // namespace

@@ -48,6 +48,13 @@ std::vector<T> all_gather_value(World& world, const T& mine) {
 // Transport: the interface for bytes between ranks. One object is one rank's end; it is used by that rank's thread
 // only. Virtual calls happen once per message, never once per element.
 
+// A message to or from a peer, which may be the rank itself.
+struct PeerBytes {
+  int peer;
+  std::byte* memory;
+  std::size_t size_bytes;
+};
+
 // Identifies a message in flight; meaningful only to the transport that made it.
 struct Request {
   std::int64_t id = -1;

@@ -13,6 +13,7 @@
 #include "collectives/transports/paced_link.h"
 #include "core/error.h"
 #include "core/wait.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::transports {
 namespace {
@@ -105,20 +106,11 @@ TEST(Loopback, GathersFromAll) {
 TEST(Loopback, WaitsHaveADeadlineAndSeeAnAbort) {
   LoopbackWorld world(2, 1, std::chrono::milliseconds(50));
   const auto transport = world.endpoint(0);
-  try {
-    transport->barrier();
-    FAIL() << "nobody else came";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::timeout);
-  }
+  EXPECT_EQ(core::thrown_by([&] { transport->barrier(); }).failure(), core::Failure::timeout);
   world.abort("rank 1: disk on fire");
-  try {
-    transport->idle();
-    FAIL() << "was aborted";
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::rank_lost);
-    EXPECT_STREQ(error.what(), "rank 1: disk on fire");
-  }
+  const core::Error error = core::thrown_by([&] { transport->idle(); });
+  EXPECT_EQ(error.failure(), core::Failure::rank_lost);
+  EXPECT_STREQ(error.what(), "rank 1: disk on fire");
 }
 
 constexpr LinkSpec kOneByteANanosecond{0, 1};

@@ -70,60 +70,6 @@ struct MessageStamp {
   std::int32_t tag = 0;
 };
 
-// The StageWorker of one rank of an emulated run.
-class EmulatedWorker final : public schedules::StageWorker {
- public:
-  // `transport`: this rank's end for messages between stages; has to outlive this object. `start_ns`: when the step
-  // begins.
-  EmulatedWorker(const schedules::Step& step, transports::Transport& transport, transports::LinkSpec link,
-                 std::int64_t start_ns, std::unique_ptr<EmulatedCollectives> collectives);
-
-  bool begin(std::uint32_t task) override;
-  bool ended(std::uint32_t task) override;
-  void idle(int thread) override;
-  void finish() override;
-  schedules::TaskSpan span_of(std::uint32_t task) const override;
-
-  std::int64_t finished_ns() const { return finished_ns_; }
-  // Largest delay with which a kernel was issued, or the end of a collective or of the step was seen.
-  std::int64_t late_ns() const;
-
- private:
-  struct TaskTimes {
-    std::int64_t start_ns = 0;
-    std::int64_t end_ns = 0;
-  };
-  struct Receive {
-    transports::Request request;
-    MessageStamp stamp;
-  };
-
-  bool begin_kernel(std::uint32_t task);
-  void run_collective(std::uint32_t task);
-  void send(std::uint32_t task);
-  void begin_receive(std::uint32_t task);
-  bool receive_ended(std::uint32_t task);
-  // Time at which all tasks that the task waits for have ended.
-  std::int64_t ready_ns(std::uint32_t task) const;
-
-  const schedules::RankStep& tasks_;
-  transports::Transport& transport_;
-  const transports::LinkSpec link_;
-  const std::int64_t start_ns_;
-  std::unique_ptr<EmulatedCollectives> collectives_;
-  std::array<DeviceClock, schedules::kNumLanes> clocks_;  // per lane: kernels, copies
-  std::vector<TaskTimes> times_;  // per task; written by its lane's thread before ended() returns true
-  // Per lane: end of its last collective, and the largest delay in seeing it.
-  std::array<std::int64_t, schedules::kNumLanes> collective_free_ns_ = {};
-  std::array<std::int64_t, schedules::kNumLanes> collective_late_ns_ = {};
-  std::map<std::int32_t, std::int64_t> link_free_ns_;  // by receiver
-  std::int64_t copy_free_ns_ = 0;              // for lane copy, whose messages go to and come from one other rank
-  std::map<std::uint32_t, Receive> receives_;  // in flight
-  std::int64_t room_ns_ = 0;                   // time at which the compute lane's queue has room again
-  std::int64_t finished_ns_ = 0;
-  std::int64_t last_late_ns_ = 0;  // lateness of finished_ns_
-};
-
 using schedules::Lane;
 using schedules::Task;
 using transports::now_ns;
@@ -170,126 +116,161 @@ bool is_same_message(const MessageStamp& a, const MessageStamp& b) {
 
 }  // namespace
 
-EmulatedWorker::EmulatedWorker(const schedules::Step& step, transports::Transport& transport, transports::LinkSpec link,
-                               std::int64_t start_ns, std::unique_ptr<EmulatedCollectives> collectives)
-    : tasks_(step.of_rank[static_cast<std::size_t>(transport.rank())]),
-      transport_(transport),
-      link_(link),
-      start_ns_(start_ns),
-      collectives_(std::move(collectives)),
-      times_(tasks_.tasks.size()) {}
+// The StageWorker of one rank of an emulated run.
+class EmulatedWorker final : public schedules::StageWorker {
+ public:
+  // `transport`: this rank's end for messages between stages; has to outlive this object. `start_ns`: when the step
+  // begins.
+  EmulatedWorker(const schedules::Step& step, transports::Transport& transport, transports::LinkSpec link,
+                 std::int64_t start_ns, std::unique_ptr<EmulatedCollectives> collectives)
+      : tasks_(step.of_rank[static_cast<std::size_t>(transport.rank())]),
+        transport_(transport),
+        link_(link),
+        start_ns_(start_ns),
+        collectives_(std::move(collectives)),
+        times_(tasks_.tasks.size()) {}
 
-bool EmulatedWorker::begin(std::uint32_t task) {
-  const Task& t = tasks_.tasks[task];
-  if (t.comm != schedules::Comm::none) {
-    run_collective(task);
-  } else if (schedules::is_send(t.op)) {
-    send(task);
-  } else if (schedules::is_recv(t.op)) {
-    begin_receive(task);
-  } else {
-    return begin_kernel(task);
+  bool begin(std::uint32_t task) override {
+    const Task& t = tasks_.tasks[task];
+    if (t.comm != schedules::Comm::none) {
+      run_collective(task);
+    } else if (schedules::is_send(t.op)) {
+      send(task);
+    } else if (schedules::is_recv(t.op)) {
+      begin_receive(task);
+    } else {
+      return begin_kernel(task);
+    }
+    return true;
   }
-  return true;
-}
 
-bool EmulatedWorker::ended(std::uint32_t task) {
-  return !schedules::is_recv(tasks_.tasks[task].op) || receive_ended(task);
-}
+  bool ended(std::uint32_t task) override { return !schedules::is_recv(tasks_.tasks[task].op) || receive_ended(task); }
 
-void EmulatedWorker::idle(int thread) {
-  // With a full queue there is nothing to do until it has room.
-  const std::int64_t full_ns = thread == 0 ? room_ns_ - now_ns() : 0;
-  const std::int64_t nap_ns = full_ns > 0 ? std::min(full_ns, kLongestNapNs) : kLookNs;
-  std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns));
-}
-
-void EmulatedWorker::finish() {
-  std::int64_t last = start_ns_;
-  for (const TaskTimes& times : times_) last = std::max(last, times.end_ns);
-  transports::wait_until_ns(last);
-  finished_ns_ = now_ns();
-  last_late_ns_ = finished_ns_ - last;
-}
-
-schedules::TaskSpan EmulatedWorker::span_of(std::uint32_t task) const {
-  return {(times_[task].start_ns - start_ns_) * 1000, (times_[task].end_ns - start_ns_) * 1000};
-}
-
-std::int64_t EmulatedWorker::ready_ns(std::uint32_t task) const {
-  std::int64_t ready = start_ns_;
-  for (const std::uint32_t earlier : tasks_.after_of(tasks_.tasks[task])) {
-    ready = std::max(ready, times_[earlier].end_ns);
+  void idle(int thread) override {
+    // With a full queue there is nothing to do until it has room.
+    const std::int64_t full_ns = thread == 0 ? room_ns_ - now_ns() : 0;
+    const std::int64_t nap_ns = full_ns > 0 ? std::min(full_ns, kLongestNapNs) : kLookNs;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns));
   }
-  return ready;
-}
 
-std::int64_t EmulatedWorker::late_ns() const {
-  std::int64_t late =
-      std::max(last_late_ns_, *std::max_element(collective_late_ns_.begin(), collective_late_ns_.end()));
-  for (const DeviceClock& clock : clocks_) late = std::max(late, clock.late_ns());
-  return late;
-}
-
-void EmulatedWorker::run_collective(std::uint32_t task) {
-  const Task& t = tasks_.tasks[task];
-  const auto lane = static_cast<std::size_t>(t.lane);
-  const auto ran = collectives_->run(t, std::max(ready_ns(task), collective_free_ns_[lane]));
-  times_[task] = {ran.start_ns, ran.end_ns};
-  collective_free_ns_[lane] = ran.end_ns;
-  collective_late_ns_[lane] = std::max(collective_late_ns_[lane], now_ns() - ran.end_ns);
-}
-
-bool EmulatedWorker::begin_kernel(std::uint32_t task) {
-  const Task& t = tasks_.tasks[task];
-  DeviceClock& clock = clocks_[static_cast<std::size_t>(t.lane)];
-  const std::int64_t now = now_ns();
-  const std::int64_t room = clock.room_ns(now);
-  if (t.lane == schedules::Lane::compute) room_ns_ = room;
-  if (room > now) return false;
-  const auto kernel = clock.issue(ready_ns(task), t.amount / 1000, now);
-  times_[task] = {kernel.start_ns, kernel.end_ns};
-  return true;
-}
-
-// A message leaves when its producer ends, but is passed to the transport immediately: it contains its arrival time.
-void EmulatedWorker::send(std::uint32_t task) {
-  const Task& t = tasks_.tasks[task];
-  std::int64_t& free_ns = link_free_ns_[t.peer];
-  MessageStamp stamp = stamp_of(t);
-  stamp.left_ns = std::max(ready_ns(task), free_ns);
-  if (t.lane == schedules::Lane::copy) stamp.left_ns = std::max(stamp.left_ns, copy_free_ns_);
-  free_ns = stamp.left_ns + transports::occupied_ns(link_, t.amount);
-  stamp.arrival_ns = free_ns + transports::latency_ns(link_);
-  times_[task] = {stamp.left_ns, free_ns};
-  if (t.lane == schedules::Lane::copy) copy_free_ns_ = free_ns;
-  const auto bytes = std::as_bytes(std::span<const MessageStamp>(&stamp, 1));
-  const transports::Request request = transport_.send(t.peer, t.tag, bytes);
-  LOCKSTEP_CHECK(transport_.done(request), "the mailbox copies messages at once");
-}
-
-void EmulatedWorker::begin_receive(std::uint32_t task) {
-  const Task& t = tasks_.tasks[task];
-  Receive& receive = receives_[task];
-  receive.request = transport_.recv(t.peer, t.tag, std::as_writable_bytes(std::span<MessageStamp>(&receive.stamp, 1)));
-}
-
-bool EmulatedWorker::receive_ended(std::uint32_t task) {
-  const auto receive = receives_.find(task);
-  if (!transport_.done(receive->second.request)) return false;
-  const MessageStamp stamp = receive->second.stamp;
-  receives_.erase(receive);
-  const Task& t = tasks_.tasks[task];
-  if (!is_same_message(stamp, due_at(t))) {
-    throw core::Error(core::Failure::wrong_data, "rank " + std::to_string(transport_.rank()) + ": " +
-                                                     schedules::text_of(t) + " got the message of stage " +
-                                                     std::to_string(stamp.stage) + ", microbatch " +
-                                                     std::to_string(stamp.microbatch));
+  void finish() override {
+    std::int64_t last = start_ns_;
+    for (const TaskTimes& times : times_) last = std::max(last, times.end_ns);
+    transports::wait_until_ns(last);
+    finished_ns_ = now_ns();
+    last_late_ns_ = finished_ns_ - last;
   }
-  times_[task] = {stamp.left_ns, stamp.arrival_ns};
-  if (t.lane == schedules::Lane::copy) copy_free_ns_ = std::max(copy_free_ns_, stamp.arrival_ns);
-  return true;
-}
+
+  schedules::TaskSpan span_of(std::uint32_t task) const override {
+    return {(times_[task].start_ns - start_ns_) * 1000, (times_[task].end_ns - start_ns_) * 1000};
+  }
+
+  std::int64_t finished_ns() const { return finished_ns_; }
+  // Largest delay with which a kernel was issued, or the end of a collective or of the step was seen.
+  std::int64_t late_ns() const {
+    std::int64_t late =
+        std::max(last_late_ns_, *std::max_element(collective_late_ns_.begin(), collective_late_ns_.end()));
+    for (const DeviceClock& clock : clocks_) late = std::max(late, clock.late_ns());
+    return late;
+  }
+
+ private:
+  struct TaskTimes {
+    std::int64_t start_ns = 0;
+    std::int64_t end_ns = 0;
+  };
+  struct Receive {
+    transports::Request request;
+    MessageStamp stamp;
+  };
+
+  bool begin_kernel(std::uint32_t task) {
+    const Task& t = tasks_.tasks[task];
+    DeviceClock& clock = clocks_[static_cast<std::size_t>(t.lane)];
+    const std::int64_t now = now_ns();
+    const std::int64_t room = clock.room_ns(now);
+    if (t.lane == schedules::Lane::compute) room_ns_ = room;
+    if (room > now) return false;
+    const auto kernel = clock.issue(ready_ns(task), t.amount / 1000, now);
+    times_[task] = {kernel.start_ns, kernel.end_ns};
+    return true;
+  }
+
+  void run_collective(std::uint32_t task) {
+    const Task& t = tasks_.tasks[task];
+    const auto lane = static_cast<std::size_t>(t.lane);
+    const auto ran = collectives_->run(t, std::max(ready_ns(task), collective_free_ns_[lane]));
+    times_[task] = {ran.start_ns, ran.end_ns};
+    collective_free_ns_[lane] = ran.end_ns;
+    collective_late_ns_[lane] = std::max(collective_late_ns_[lane], now_ns() - ran.end_ns);
+  }
+
+  // A message leaves when its producer ends, but is passed to the transport immediately: it contains its arrival time.
+  void send(std::uint32_t task) {
+    const Task& t = tasks_.tasks[task];
+    std::int64_t& free_ns = link_free_ns_[t.peer];
+    MessageStamp stamp = stamp_of(t);
+    stamp.left_ns = std::max(ready_ns(task), free_ns);
+    if (t.lane == schedules::Lane::copy) stamp.left_ns = std::max(stamp.left_ns, copy_free_ns_);
+    free_ns = stamp.left_ns + transports::occupied_ns(link_, t.amount);
+    stamp.arrival_ns = free_ns + transports::latency_ns(link_);
+    times_[task] = {stamp.left_ns, free_ns};
+    if (t.lane == schedules::Lane::copy) copy_free_ns_ = free_ns;
+    const auto bytes = std::as_bytes(std::span<const MessageStamp>(&stamp, 1));
+    const transports::Request request = transport_.send(t.peer, t.tag, bytes);
+    LOCKSTEP_CHECK(transport_.done(request), "the mailbox copies messages at once");
+  }
+
+  void begin_receive(std::uint32_t task) {
+    const Task& t = tasks_.tasks[task];
+    Receive& receive = receives_[task];
+    receive.request =
+        transport_.recv(t.peer, t.tag, std::as_writable_bytes(std::span<MessageStamp>(&receive.stamp, 1)));
+  }
+
+  bool receive_ended(std::uint32_t task) {
+    const auto receive = receives_.find(task);
+    if (!transport_.done(receive->second.request)) return false;
+    const MessageStamp stamp = receive->second.stamp;
+    receives_.erase(receive);
+    const Task& t = tasks_.tasks[task];
+    if (!is_same_message(stamp, due_at(t))) {
+      throw core::Error(core::Failure::wrong_data, "rank " + std::to_string(transport_.rank()) + ": " +
+                                                       schedules::text_of(t) + " got the message of stage " +
+                                                       std::to_string(stamp.stage) + ", microbatch " +
+                                                       std::to_string(stamp.microbatch));
+    }
+    times_[task] = {stamp.left_ns, stamp.arrival_ns};
+    if (t.lane == schedules::Lane::copy) copy_free_ns_ = std::max(copy_free_ns_, stamp.arrival_ns);
+    return true;
+  }
+
+  // Time at which all tasks that the task waits for have ended.
+  std::int64_t ready_ns(std::uint32_t task) const {
+    std::int64_t ready = start_ns_;
+    for (const std::uint32_t earlier : tasks_.after_of(tasks_.tasks[task])) {
+      ready = std::max(ready, times_[earlier].end_ns);
+    }
+    return ready;
+  }
+
+  const schedules::RankStep& tasks_;
+  transports::Transport& transport_;
+  const transports::LinkSpec link_;
+  const std::int64_t start_ns_;
+  std::unique_ptr<EmulatedCollectives> collectives_;
+  std::array<DeviceClock, schedules::kNumLanes> clocks_;  // per lane: kernels, copies
+  std::vector<TaskTimes> times_;  // per task; written by its lane's thread before ended() returns true
+  // Per lane: end of its last collective, and the largest delay in seeing it.
+  std::array<std::int64_t, schedules::kNumLanes> collective_free_ns_ = {};
+  std::array<std::int64_t, schedules::kNumLanes> collective_late_ns_ = {};
+  std::map<std::int32_t, std::int64_t> link_free_ns_;  // by receiver
+  std::int64_t copy_free_ns_ = 0;              // for lane copy, whose messages go to and come from one other rank
+  std::map<std::uint32_t, Receive> receives_;  // in flight
+  std::int64_t room_ns_ = 0;                   // time at which the compute lane's queue has room again
+  std::int64_t finished_ns_ = 0;
+  std::int64_t last_late_ns_ = 0;  // lateness of finished_ns_
+};
 
 namespace {
 

@@ -8,11 +8,11 @@
 #include <cmath>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/algorithms/every_choice.h"
 #include "core/error.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
 #include "simulator/network/topology.h"
+#include "testing/collectives/every_choice.h"
 
 namespace lockstep::simulator {
 namespace {

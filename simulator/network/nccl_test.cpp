@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "simulator/network/collective_time.h"
 #include "simulator/network/nccl_tuner.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -180,27 +181,20 @@ TEST(NcclFit, MakesAMachineOfSweepsThatTakesAsLong) {
   for (const RowLine& row : rows) {
     EXPECT_NEAR(predicted_us(found, {Comm::all_reduce, row.ranks, row.bytes, 0}) / row.time_us, 1, 0.02);
   }
-  EXPECT_NE(found.sources.back().find("sweep.jsonl: start_us, collective_efficiency, nvls fitted to 6 rows"),
-            std::string::npos)
-      << found.sources.back();
+  EXPECT_TRUE(core::has(found.sources.back(), "sweep.jsonl: start_us, collective_efficiency, nvls fitted to 6 rows"));
   EXPECT_EQ(to_json(parse_machine(to_json(found), "found")), to_json(found));
 }
 
 TEST(NcclFit, RefusesWhatTellsTooLittle) {
-  const auto refusal = [](const Machine& base, const std::vector<RowLine>& rows) -> std::string {
-    try {
-      calibrate_nccl(base, rows, "sweep.jsonl");
-    } catch (const core::Error& error) {
-      return error.what();
-    }
-    return "";
+  const auto refusal = [](const Machine& base, const std::vector<RowLine>& rows) {
+    return core::refusal_of([&] { calibrate_nccl(base, rows, "sweep.jsonl"); });
   };
   const Machine base = load_machine("dgx-a100");
-  EXPECT_NE(refusal(base, {}).find("sweep.jsonl: rows of NCCL's collectives at 0 sizes"), std::string::npos);
+  EXPECT_TRUE(core::has(refusal(base, {}), "sweep.jsonl: rows of NCCL's collectives at 0 sizes"));
   EXPECT_NE(refusal(base, rows_of(base, 16)), "") << "more than a node";
   Machine without = base;
   without.nccl.reset();
-  EXPECT_NE(refusal(without, rows_of(base, 8)).find("has no NCCL"), std::string::npos);
+  EXPECT_TRUE(core::has(refusal(without, rows_of(base, 8)), "has no NCCL"));
 }
 
 }  // namespace

@@ -23,20 +23,9 @@
 #include "workload/layout.h"
 
 namespace lockstep::simulator {
-
-inline constexpr double kPsPerUs = 1e6;  // picoseconds per microsecond
-
-// Largest number of ranks that can compute on cores of their own.
-std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks);
-
-// Simulation of a step whose ranks share one host's cores, as this library's ranks do on the CPU (Machine::measured).
-// `priced`: one step, with kernels in priced[n - 1] priced as if n ranks ran them at the same time, for n from 1 to
-// ranks_at_once(). If more threads run than there are cores (kernels, and collectives while their bytes move), all get
-// an equal share. Collectives over data-parallel ranks have threads of their own, as in the trainer.
-Simulation simulate_on_shared_cores(std::span<const schedules::Step> priced, const Machine& machine,
-                                    const CollectiveTime& collective_time);
-
 namespace {
+
+constexpr double kPsPerUs = 1e6;  // picoseconds per microsecond
 
 using schedules::Lane;
 using schedules::Step;
@@ -73,12 +62,15 @@ Step in_picoseconds(Step step, const Machine& machine, const CollectiveTime& col
   return step;
 }
 
-}  // namespace
-
+// Largest number of ranks that can compute on cores of their own.
 std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks) {
   return std::clamp(measured.cores / measured.threads, 1, ranks);
 }
 
+// Simulation of a step whose ranks share one host's cores, as this library's ranks do on the CPU (Machine::measured).
+// `priced`: one step, with kernels in priced[n - 1] priced as if n ranks ran them at the same time, for n from 1 to
+// ranks_at_once(). If more threads run than there are cores (kernels, and collectives while their bytes move), all get
+// an equal share. Collectives over data-parallel ranks have threads of their own, as in the trainer.
 Simulation simulate_on_shared_cores(std::span<const Step> priced, const Machine& machine,
                                     const CollectiveTime& collective_time) {
   const Measured& measured = machine.measured;
@@ -96,8 +88,6 @@ Simulation simulate_on_shared_cores(std::span<const Step> priced, const Machine&
   };
   return play_contended(in_picoseconds(alone, machine, collective_time), lanes_with_thread(), slowdown);
 }
-
-namespace {
 
 constexpr double kPsPerSecond = 1e12;
 
@@ -185,6 +175,20 @@ std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::s
   return taken;
 }
 
+std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
+  const auto most = std::max_element(parts.begin(), parts.end(),
+                                     [](const auto& a, const auto& b) { return a.compute_ps() < b.compute_ps(); });
+  return static_cast<std::size_t>(most - parts.begin());
+}
+
+void take_time(Replay& replay, const schedules::Step& step, const Simulation& simulation, const Machine& machine,
+               std::span<const std::vector<std::int64_t>> members, const schedules::BlockingLanes& blocking = {}) {
+  replay.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
+  replay.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
+  replay.busiest = busiest_of(replay.parts);
+  replay.collectives = collectives_of(step, replay.busiest, machine, members);
+}
+
 // `priced`: the step; if ranks share cores, one per number of ranks (simulate_on_shared_cores()).
 Simulation run(std::span<const schedules::Step> priced, const workload::Layout& layout, const Machine& machine,
                std::vector<std::int64_t> places, std::span<const std::vector<std::int64_t>> members) {
@@ -244,12 +248,6 @@ std::vector<std::vector<schedules::ActivationBytes>> activations_of_stages(const
     }
   }
   return all;
-}
-
-std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
-  const auto most = std::max_element(parts.begin(), parts.end(),
-                                     [](const auto& a, const auto& b) { return a.compute_ps() < b.compute_ps(); });
-  return static_cast<std::size_t>(most - parts.begin());
 }
 
 void add_rates(Prediction& prediction, const workload::Model& model, const workload::Layout& layout,
@@ -374,11 +372,8 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   const auto begin = std::chrono::steady_clock::now();
   Simulation simulation = run(priced, layout, machine, std::move(places), members);
   prediction.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  prediction.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
+  take_time(prediction, step, simulation, machine, members);
   prediction.events = simulation.events;
-  prediction.parts = schedules::breakdown_of(step, simulation.timeline);
-  prediction.busiest = busiest_of(prediction.parts);
-  prediction.collectives = collectives_of(step, prediction.busiest, machine, members);
   prediction.bubbles = bubbles_of_step(step, simulation.timeline, prediction.parts);
   prediction.memory = memory_of(model, layout, schedule);
   prediction.fullest = worst_of(prediction.memory);
@@ -420,10 +415,7 @@ Replay replay(const schedules::Step& step, const Machine& machine, const schedul
   const auto members = members_of_groups(step, layout, machine, places);
   Simulation simulation = run(std::span(&step, 1), layout, machine, places, members);
   Replay replay;
-  replay.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
-  replay.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
-  replay.busiest = busiest_of(replay.parts);
-  replay.collectives = collectives_of(step, replay.busiest, machine, members);
+  take_time(replay, step, simulation, machine, members, blocking);
   replay.timeline = std::move(simulation.timeline);
   return replay;
 }

@@ -55,10 +55,17 @@ struct TakenCollectives {
   double all_us() const { return static_cast<double>(count) * each.time_us(); }
 };
 
-struct Prediction {
+// The time of a step on a machine.
+struct Replay {
   double step_s = 0;
   std::vector<schedules::Breakdown> parts;  // per simulated rank
   std::size_t busiest = 0;                  // index of the rank that computes longest
+  // Collectives of the busiest rank, by descending total time; empty if collectives run as plans.
+  std::vector<TakenCollectives> collectives;
+  schedules::StepTimeline timeline;
+};
+
+struct Prediction : Replay {   // timeline: only with keep_timeline
   schedules::Bubbles bubbles;  // forward and backward only; exposed collectives inside layers count as work
   std::vector<workload::MemoryBytes> memory;  // per pipeline rank
   std::size_t fullest = 0;                    // index of the one that needs most
@@ -74,13 +81,10 @@ struct Prediction {
   std::vector<schedules::SentBytes> sent;  // per simulated rank
   // [rank][level, without the last]: the sent bytes that leave a switch of the level (schedules::beyond_bytes).
   std::vector<std::vector<double>> sent_beyond;
-  // Collectives of the busiest rank, by descending total time; empty if collectives run as plans.
-  std::vector<TakenCollectives> collectives;
 
   std::int64_t events = 0;
-  double engine_s = 0;               // wall-clock time of the simulation alone, without building the step
-  schedules::Step step;              // only with keep_timeline
-  schedules::StepTimeline timeline;  // only with keep_timeline
+  double engine_s = 0;   // wall-clock time of the simulation alone, without building the step
+  schedules::Step step;  // only with keep_timeline
   // Only with keep_timeline: memory of each simulated rank beyond its weights, gradients and optimizer states.
   std::vector<schedules::RankMemory> memory_over_time;
 };
@@ -108,18 +112,9 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
 // Throws core::Error(usage) if ranks share cores.
 Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine);
 
-// Time of a step of all ranks on a machine, such as a step that a trace describes (schedules/step/traces.h).
-struct Replay {
-  double step_s = 0;
-  std::vector<schedules::Breakdown> parts;    // per rank
-  std::size_t busiest = 0;                    // index of the rank that computes longest
-  std::vector<TakenCollectives> collectives;  // that rank's, by descending total time
-  schedules::StepTimeline timeline;
-};
-
-// Simulates the step with rank r on device r. Throws core::Error(usage) if ranks share cores, or if there are more
-// ranks than devices of a torus, or on a deadlock.
-// `blocking`: lanes that an idle rank waits for even without a dependency (schedules::breakdown_of()).
+// The time of a step of all ranks, such as one that a trace describes (schedules/step/traces.h), with rank r on device
+// r. Throws core::Error(usage) if ranks share cores, or if there are more ranks than devices of a torus, or on a
+// deadlock. `blocking`: lanes that an idle rank waits for even without a dependency (schedules::breakdown_of()).
 Replay replay(const schedules::Step& step, const Machine& machine, const schedules::BlockingLanes& blocking = {});
 
 }  // namespace lockstep::simulator

@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <tuple>
 
 #include "core/error.h"
@@ -19,16 +18,6 @@ namespace {
 using schedules::Action;
 using schedules::Op;
 using schedules::Schedule;
-
-std::int64_t sum_of(const std::vector<schedules::Piece>& pieces) {
-  return std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0},
-                         [](std::int64_t sum, const schedules::Piece& piece) { return sum + piece.amount; });
-}
-
-std::int64_t issue_of(const std::vector<schedules::Piece>& pieces) {
-  return std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0},
-                         [](std::int64_t sum, const schedules::Piece& piece) { return sum + piece.issue_ps; });
-}
 
 struct StageTimes {
   std::int64_t forward = 0;
@@ -49,8 +38,13 @@ struct StageTimes {
   }
 };
 
-template <class Sum>
-StageTimes times_of(const schedules::StageRecipe& recipe, const Sum& sum) {
+// Sums of the pieces' times.
+StageTimes times_of(const schedules::StageRecipe& recipe, std::int64_t schedules::Piece::*time) {
+  const auto sum = [&](const std::vector<schedules::Piece>& pieces) {
+    std::int64_t of_all = 0;
+    for (const schedules::Piece& piece : pieces) of_all += piece.*time;
+    return of_all;
+  };
   return {sum(recipe.forward), sum(recipe.backward), sum(recipe.input_gradient), sum(recipe.weight_gradient)};
 }
 
@@ -58,8 +52,8 @@ class StepTimeBound {
  public:
   StepTimeBound(const Schedule& schedule, const std::vector<workload::StageWork>& works) : slices_(schedule.slices()) {
     for (const workload::StageWork& work : works) {
-      times_.push_back(times_of(work.recipe, sum_of));
-      issues_.push_back(times_of(work.recipe, issue_of));
+      times_.push_back(times_of(work.recipe, &schedules::Piece::amount));
+      issues_.push_back(times_of(work.recipe, &schedules::Piece::issue_ps));
     }
     const auto slices = static_cast<std::size_t>(slices_);
     for (std::size_t i = 0; i < times_.size(); ++i) {
@@ -232,6 +226,12 @@ ShapeKey key_of(const workload::Layout& layout) {
   return {layout.schedule, shape.ranks, shape.microbatches, shape.chunks, shape.slice_tokens};
 }
 
+void sort_by_time(std::vector<FoundLayout>& layouts) {
+  std::stable_sort(layouts.begin(), layouts.end(), [](const FoundLayout& a, const FoundLayout& b) {
+    return a.prediction.step_s < b.prediction.step_s;
+  });
+}
+
 struct SizedLayout {
   std::size_t index = 0;  // index of the layout
   double memory_bytes = 0;
@@ -311,9 +311,7 @@ class Search {
       found[i] = {layout, candidates[i].bound_s, predict(model_, layout, machine_, {.detail = Detail::folded})};
     });
     for (FoundLayout& layout : found) result_.best.push_back(std::move(layout));
-    std::stable_sort(result_.best.begin(), result_.best.end(), [](const FoundLayout& a, const FoundLayout& b) {
-      return a.prediction.step_s < b.prediction.step_s;
-    });
+    sort_by_time(result_.best);
     if (result_.best.size() > top_) result_.best.resize(top_);
   }
 
@@ -334,9 +332,7 @@ class Search {
 void predict_in_pieces(const workload::Model& model, const Machine& machine, std::vector<FoundLayout>& best,
                        int threads) {
   for_all(best.size(), threads, [&](std::size_t i) { best[i].prediction = predict(model, best[i].layout, machine); });
-  std::stable_sort(best.begin(), best.end(), [](const FoundLayout& a, const FoundLayout& b) {
-    return a.prediction.step_s < b.prediction.step_s;
-  });
+  sort_by_time(best);
 }
 
 SearchResult search_layouts(const workload::Model& model, const Machine& machine, const SearchSpace& space,
@@ -432,13 +428,12 @@ std::string_view way_of(const workload::Layout& layout) {
 
 WaySearch::WaySearch(const workload::Model& model, const Machine& fast, const SearchSpace& space)
     : model_(model), least_of_way_(ways().size(), 0) {
-  using Key = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t, std::vector<std::int64_t>>;
-  std::map<Key, schedules::Schedule> known;
+  std::map<ShapeKey, schedules::Schedule> known;
   least_memory_bytes_ = std::numeric_limits<double>::infinity();
   for (const workload::Layout& layout : legal_layouts(model, fast, space)) {
     if (is_dominated(layout)) continue;
     ++legal_;
-    const Key key{layout.schedule, layout.pp, layout.microbatches, layout.chunks, shape_of(layout).slice_tokens};
+    const ShapeKey key = key_of(layout);
     auto at = known.find(key);
     if (at == known.end()) at = known.emplace(key, schedule_of(layout)).first;
     const schedules::Schedule& schedule = at->second;

@@ -96,19 +96,6 @@ ProductSweep refitted(ProductSweep sweep) {
   return sweep;
 }
 
-Score score_of(std::span<const ValidatedProduct> all) {
-  Score score;
-  double sum = 0;
-  for (const ValidatedProduct& each : all) {
-    if (each.fitted) continue;
-    ++score.count;
-    sum += std::abs(each.error());
-    score.max = std::max(score.max, std::abs(each.error()));
-  }
-  if (score.count > 0) score.mean = sum / static_cast<double>(score.count);
-  return score;
-}
-
 std::string product_table(std::span<const ProductSweep> sweeps) {
   std::string text =
       "| products | full waves, fitted | other time, fitted | shapes | mean error | largest error |\n"
@@ -183,18 +170,6 @@ std::string gpus_text(const CollectivePoint& of) {
   return fmt::format("{} x {} GPUs", of.nodes, of.ranks / of.nodes);
 }
 
-std::string score_row(std::string_view title, std::span<const ValidatedCollective> part) {
-  const Score score = score_of(part);
-  return fmt::format("| {} | {} | {:.1f} % | {:.1f} % |\n", title, score.count, 100 * score.mean, 100 * score.max);
-}
-
-template <class Of>
-std::vector<ValidatedCollective> those(std::span<const ValidatedCollective> all, Of of) {
-  std::vector<ValidatedCollective> part;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(part), of);
-  return part;
-}
-
 // The score table: a row per number of GPUs of each table, and one per table.
 std::string scores(std::span<const ValidatedCollective> all) {
   std::string text = "| collectives | sizes | mean error | largest error |\n| --- | --- | --- | --- |\n";
@@ -203,11 +178,10 @@ std::string scores(std::span<const ValidatedCollective> all) {
     const std::string title = each.table + gpus_text(each.of);
     if (title == last) continue;
     last = title;
-    const auto part = those(all, [&](const auto& other) { return other.table + gpus_text(other.of) == title; });
-    text +=
-        score_row(fmt::format("{}, {} of {}", each.table, schedules::name_of(each.of.comm), gpus_text(each.of)), part);
+    text += score_row(fmt::format("{}, {} of {}", each.table, schedules::name_of(each.of.comm), gpus_text(each.of)),
+                      score_of(all, [&](const auto& other) { return other.table + gpus_text(other.of) == title; }));
   }
-  return text + score_row("all", all);
+  return text + score_row("all", score_of(all));
 }
 
 // The faster protocol of ring and tree on 8 H100, by size.
@@ -263,18 +237,6 @@ Machine refitted(const CollectiveSweep& sweep) {
   std::copy_if(sweep.points.begin(), sweep.points.end(), std::back_inserter(points),
                [&](const CollectivePoint& point) { return is_fitted(sweep, point); });
   return fit_nccl(load_machine(sweep.machine), points, sweep.fitted);
-}
-
-Score score_of(std::span<const ValidatedCollective> all) {
-  Score score;
-  for (const ValidatedCollective& each : all) {
-    if (each.fitted) continue;
-    ++score.count;
-    score.mean += std::abs(each.error());
-    score.max = std::max(score.max, std::abs(each.error()));
-  }
-  if (score.count > 0) score.mean /= static_cast<double>(score.count);
-  return score;
 }
 
 std::string collective_table(std::string_view name, std::span<const ValidatedCollective> all) {

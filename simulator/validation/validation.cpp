@@ -212,19 +212,6 @@ std::vector<Choice> choices_of(std::span<const Validated> all) {
   return choices;
 }
 
-Score score_of(std::span<const Validated> all) {
-  Score score;
-  double sum = 0;
-  for (const Validated& each : all) {
-    if (each.of.fitted) continue;
-    ++score.count;
-    sum += std::abs(each.error());
-    score.max = std::max(score.max, std::abs(each.error()));
-  }
-  if (score.count > 0) score.mean = sum / static_cast<double>(score.count);
-  return score;
-}
-
 namespace {
 
 void scale(EfficiencyCurve& curve, double factor) {
@@ -331,11 +318,6 @@ std::string table_of(std::string_view name, std::span<const Validated> all) {
          layouts + "```\n";
 }
 
-std::string score_row(std::string_view name, std::span<const Validated> all) {
-  const Score score = score_of(all);
-  return fmt::format("| {} | {} | {:.1f} % | {:.1f} % |\n", name, score.count, 100 * score.mean, 100 * score.max);
-}
-
 std::string regrets(std::span<const Validated> all) {
   std::string text = "| grid | chosen | published | best published | regret |\n| --- | --- | --- | --- | --- |\n";
   for (const Choice& choice : choices_of(all)) {
@@ -353,19 +335,16 @@ std::string scores(std::span<const Validated> all) {
     if (tables.empty() || tables.back() != each.of.table) tables.push_back(each.of.table);
   }
   for (const std::string& table : tables) {
-    std::vector<Validated> part;
-    for (const Validated& each : all) {
-      if (each.of.table == table) part.push_back(each);
-    }
-    text += score_row(table, part);
+    text += score_row(table, score_of(all, [&](const Validated& each) { return each.of.table == table; }));
   }
-  std::vector<Validated> measured;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(measured),
-               [](const Validated& each) { return !each.of.is_formula; });
-  return text + score_row("all", measured);
+  return text + score_row("all", score_of(all, [](const Validated& each) { return !each.of.is_formula; }));
 }
 
 }  // namespace
+
+std::string score_row(std::string_view title, const Score& score) {
+  return fmt::format("| {} | {} | {:.1f} % | {:.1f} % |\n", title, score.count, 100 * score.mean, 100 * score.max);
+}
 
 std::string with_tables(const std::string& page, std::span<const Validated> all,
                         std::span<const ValidatedCollective> collectives, std::span<const ProductSweep> products) {

@@ -1,6 +1,8 @@
 // Predictions compared with published measurements.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +13,30 @@
 #include "workload/operations.h"
 
 namespace lockstep::simulator {
+
+struct Score {
+  std::size_t count = 0;
+  double mean = 0;  // mean absolute relative error
+  double max = 0;
+};
+
+// Score of those of `all`, comparisons of any of the three sorts below, to which nothing was fitted.
+template <class Comparisons, class Of>
+Score score_of(const Comparisons& all, Of of) {
+  Score score;
+  for (const auto& each : all) {
+    if (each.is_fitted() || !of(each)) continue;
+    ++score.count;
+    score.mean += std::abs(each.error());
+    score.max = std::max(score.max, std::abs(each.error()));
+  }
+  if (score.count > 0) score.mean /= static_cast<double>(score.count);
+  return score;
+}
+template <class Comparisons>
+Score score_of(const Comparisons& all) {
+  return score_of(all, [](const auto&) { return true; });
+}
 
 // Validation of predicted times of collectives against published ones (collective_cases.json), and its tables.
 
@@ -33,15 +59,13 @@ struct ValidatedCollective {
   std::string way;  // algorithm and protocol chosen by NCCL's tuner
   double us = 0;
   bool fitted = false;
+  bool is_fitted() const { return fitted; }
   double error() const { return us / of.us - 1; }
 };
 std::vector<ValidatedCollective> validate(std::span<const CollectiveSweep> sweeps);
 
 // The sweep's machine with its fitted numbers fitted anew.
 Machine refitted(const CollectiveSweep& sweep);
-
-struct Score;
-Score score_of(std::span<const ValidatedCollective> all);
 
 // One of the sweeps' tables, "collective_score", or "ring_tree" (8 H100). Empty if there is no table of that name.
 std::string collective_table(std::string_view name, std::span<const ValidatedCollective> all);
@@ -71,6 +95,7 @@ struct ValidatedProduct {
   PublishedProduct of;
   double us = 0;
   bool fitted = false;  // share and other_us were fitted to it
+  bool is_fitted() const { return fitted; }
   double error() const { return us / of.us() - 1; }
 };
 std::vector<ValidatedProduct> validate(std::span<const ProductSweep> sweeps);
@@ -78,8 +103,6 @@ std::vector<ValidatedProduct> validate(std::span<const ProductSweep> sweeps);
 // The sweep with `share` and `other_us` fitted anew.
 ProductSweep refitted(ProductSweep sweep);
 
-struct Score;
-Score score_of(std::span<const ValidatedProduct> all);
 // The table, with a row per sweep.
 std::string product_table(std::span<const ProductSweep> sweeps);
 
@@ -122,19 +145,12 @@ ValidationCases parse_cases(std::string_view json, const std::string& where);
 struct Validated {
   ValidationCase of;
   double predicted = 0;
+  bool is_fitted() const { return of.fitted; }
   double error() const { return predicted / of.published - 1; }
 };
 Validated validate(const ValidationCase& of, const Machine& machine);
 // Validates each case on its own machine.
 std::vector<Validated> validate(std::span<const ValidationCase> cases);
-
-struct Score {
-  std::size_t count = 0;
-  double mean = 0;  // mean absolute relative error
-  double max = 0;
-};
-// Score of the cases to which nothing was fitted.
-Score score_of(std::span<const Validated> all);
 
 // For a grid: the layout that is predicted fastest (and would be chosen), and the one that was fastest.
 struct Choice {
@@ -143,6 +159,9 @@ struct Choice {
   double regret() const { return chosen->of.published / best->of.published - 1; }
 };
 std::vector<Choice> choices_of(std::span<const Validated> all);
+
+// Row of a table of scores.
+std::string score_row(std::string_view title, const Score& score);
 
 // A page has blocks between "<!-- table NAME -->" and "<!-- end -->"; each is replaced by the table of that name, the
 // blocks "score" and "collective_score" by the scores, "products" by the products' scores, "regret" by the choices.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -70,11 +71,7 @@ TEST_F(Validation, MachineIsTheOneThatFits) {
 // The errors that the page claims. A change that makes predictions worse has to change these limits.
 TEST_F(Validation, PredictionsAreAsCloseAsThePageStates) {
   const auto expect = [&](const std::set<std::string>& tables, std::size_t count, double mean, double max) {
-    std::vector<Validated> part;
-    for (const Validated& each : all_) {
-      if (tables.count(each.of.table) > 0) part.push_back(each);
-    }
-    const Score score = score_of(part);
+    const Score score = score_of(all_, [&](const Validated& each) { return tables.count(each.of.table) > 0; });
     EXPECT_GE(score.count, count);
     EXPECT_LT(score.mean, mean) << *tables.begin();
     EXPECT_LT(score.max, max) << *tables.begin();
@@ -100,11 +97,7 @@ TEST_F(Validation, ChoosesTheLayoutThatWasFastest) {
 // Only a few points of one sweep per machine are fitted.
 TEST_F(Validation, CollectivesAreAsCloseAsThePageStates) {
   const auto score_of_table = [&](const std::string& table) {
-    std::vector<ValidatedCollective> part;
-    for (const ValidatedCollective& each : collectives_) {
-      if (each.table == table) part.push_back(each);
-    }
-    return score_of(part);
+    return score_of(collectives_, [&](const ValidatedCollective& each) { return each.table == table; });
   };
   EXPECT_LT(score_of_table("V100").mean, 0.05);
   EXPECT_LT(score_of_table("A100").mean, 0.04);
@@ -140,22 +133,18 @@ TEST_F(Validation, ProductsAreAsCloseAsThePageStates) {
 }
 
 TEST(CollectiveSweeps, AreRefusedWithTheField) {
-  const auto refused = [](const std::string& collective, const std::string& more) -> std::string {
-    try {
+  const auto refused = [](const std::string& collective, const std::string& more) {
+    return core::refusal_of([&] {
       parse_sweeps(R"({"sweeps":[{"table":"t","source":"s","machine":"dgx-a100","collective":")" + collective +
                        R"(","ranks":2,"us":[[8,1]])" + more + "}]}",
                    "c.json");
-    } catch (const core::Error& error) {
-      return error.what();
-    }
-    return "";
+    });
   };
   EXPECT_EQ(refused("all_reduce", ""), "");
   EXPECT_EQ(refused("gossip", ""),
             "c.json: sweeps[0].collective: gossip; allowed: all_reduce all_gather reduce_scatter all_to_all");
-  EXPECT_NE(
-      refused("all_reduce", R"(,"fitted":["speed"],"fitted_bytes":[[8,4]])").find("fitted: speed; allowed: start"),
-      std::string::npos);
+  EXPECT_TRUE(core::has(refused("all_reduce", R"(,"fitted":["speed"],"fitted_bytes":[[8,4]])"),
+                        "fitted: speed; allowed: start"));
   EXPECT_NE(refused("all_reduce", R"(,"speed":1)"), "");
 }
 
@@ -176,13 +165,7 @@ TEST(ValidationPage, IsFilledBlockByBlock) {
 }
 
 std::string refusal_of(const std::string& json) {
-  try {
-    const ValidationCases cases = parse_cases(json, "c.json");
-    validate(cases.cases);
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "";
+  return core::refusal_of([&] { validate(parse_cases(json, "c.json").cases); });
 }
 
 TEST(ValidationCasesFile, IsRefusedWithTheField) {
@@ -196,7 +179,7 @@ TEST(ValidationCasesFile, IsRefusedWithTheField) {
   EXPECT_EQ(refusal_of(with("gpt2-124m", "hours", "1")),
             "validation: measure 'hours' is not known; allowed: step_s tflops_per_gpu hidden_ktokens sent_nh "
             "forward_ms backward_ms both_ms, experts_ or attention_ before these three");
-  EXPECT_NE(refusal_of(with("gpt9", "step_s", "1")).find("model: 'gpt9' is not known"), std::string::npos);
+  EXPECT_TRUE(core::has(refusal_of(with("gpt9", "step_s", "1")), "model: 'gpt9' is not known"));
 }
 
 TEST(ValidationScore, LeavesOutWhatWasFitted) {

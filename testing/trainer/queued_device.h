@@ -359,7 +359,6 @@ class QueuedDevice final : public core::ForwardingDevice {
   std::size_t allocated_bytes() const override { return pool_.bytes().held; }
   std::size_t peak_bytes() const override { return pool_.bytes().peak_held; }
   std::size_t reserved_bytes() const override { return pool_.bytes().reserved; }
-  std::size_t peak_reserved_bytes() const override { return pool_.bytes().peak_reserved; }
 
   void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
     state_.forbid_in_capture("a copy by the host");

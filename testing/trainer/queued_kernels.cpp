@@ -147,10 +147,9 @@ class QueuedMeshDevice final : public MeshDevice {
  public:
   QueuedMeshDevice(const MeshOptions& options, transports::World& all, const ChannelWorlds& worlds)
       : options_(options), all_(all), worlds_(worlds), device_(options.wrap_device(nullptr)) {
-    std::vector<bool> is_member;
-    for (const auto& world : worlds) is_member.push_back(world != nullptr);
     streams_ = std::make_unique<RankStreams>(
-        *device_, [](core::Device& device) { return device.make_stream(); }, options.queue_of_channel, is_member);
+        *device_, [](core::Device& device) { return device.make_stream(); }, options.queue_of_channel,
+        memberships(worlds));
   }
 
   core::Device& device() override { return *device_; }

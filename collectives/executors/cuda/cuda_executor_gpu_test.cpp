@@ -6,6 +6,7 @@
 #include "core/device.h"
 #include "testing/collectives/cuda_cases.h"
 #include "testing/core/fixtures.h"
+#include "testing/core/thrown.h"
 
 namespace lockstep::executors {
 namespace {
@@ -123,10 +124,9 @@ TEST_F(CudaExecutorTest, WhoStaysAwayIsNamed) {
   CudaOptions options = in_place_reads(3);
   options.timeout = std::chrono::milliseconds(300);
   const std::vector<std::string> said = said_of_rank_1_away(gpu_rank, options);
-  for (std::size_t rank : {std::size_t{0}, std::size_t{2}})
-    EXPECT_NE(said[rank].find("for rank 1 to enter"), std::string::npos) << said[rank];
+  for (std::size_t rank : {std::size_t{0}, std::size_t{2}}) EXPECT_TRUE(core::has(said[rank], "for rank 1 to enter"));
   const std::string late = said_by_who_comes_late(gpu_rank, options);
-  EXPECT_NE(late.find("for rank 1 to "), std::string::npos) << late;
+  EXPECT_TRUE(core::has(late, "for rank 1 to "));
 }
 
 }  // namespace

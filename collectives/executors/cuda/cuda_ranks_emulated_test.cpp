@@ -4,6 +4,7 @@
 
 #include "core/device.h"
 #include "testing/collectives/cuda_cases.h"
+#include "testing/core/thrown.h"
 #include "testing/emulated_cuda/emulated_grid.h"
 
 namespace lockstep::executors {
@@ -83,9 +84,8 @@ TEST(CudaRanks, AllTypesAndOperations) {
 }
 
 TEST(CudaRanks, TooManyLanesAreRefused) {
-  EXPECT_NE(run_emulated(4, all_algorithms(100, {}), small_blocks(1, 0))
-                .find("thread blocks per rank that can run at once: 1"),
-            std::string::npos);
+  EXPECT_TRUE(core::has(run_emulated(4, all_algorithms(100, {}), small_blocks(1, 0)),
+                        "thread blocks per rank that can run at once: 1"));
 }
 
 CudaOptions impatient() {
@@ -97,13 +97,13 @@ CudaOptions impatient() {
 // The other ranks' kernels end by themselves, and name the rank that they waited for.
 TEST(CudaRanks, ARankThatStaysAwayIsNamed) {
   const std::vector<std::string> said = said_of_rank_1_away(emulated_rank, impatient());
-  for (std::size_t rank : {0, 2}) EXPECT_NE(said[rank].find("for rank 1 to enter"), std::string::npos) << said[rank];
+  for (std::size_t rank : {0, 2}) EXPECT_TRUE(core::has(said[rank], "for rank 1 to enter"));
 }
 
 TEST(CudaRanks, WhoComesLateSaysWhatTheOthersSaid) {
   const std::string said = said_by_who_comes_late(emulated_rank, impatient());
-  EXPECT_NE(said.find("rank 0: "), std::string::npos) << said;
-  EXPECT_NE(said.find("for rank 1 to "), std::string::npos) << said;
+  EXPECT_TRUE(core::has(said, "rank 0: "));
+  EXPECT_TRUE(core::has(said, "for rank 1 to "));
 }
 
 }  // namespace
