@@ -4,7 +4,7 @@
 
 #include "core/random.h"
 #include "schedules/play.h"
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "workload/rules.h"
 
 namespace lockstep::workload {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "workload/model.h"
 
 namespace lockstep::workload {

@@ -18,6 +18,7 @@ namespace {
 
 using core::Error;
 using core::Failure;
+using core::thrown_by;
 using std::chrono::milliseconds;
 using Calls = std::vector<std::string>;
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/device.h"
-#include "testing/core/fixtures.h"
 #include "testing/core/forwarding_device.h"
+#include "testing/core/refusal.h"
 
 namespace lockstep::parallel {
 namespace {

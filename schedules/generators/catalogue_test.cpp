@@ -18,7 +18,7 @@
 #include "schedules/schedule.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {

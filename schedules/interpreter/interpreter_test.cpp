@@ -14,7 +14,7 @@
 #include "core/ranks.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/step.h"
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 
 namespace lockstep::schedules {
 namespace {

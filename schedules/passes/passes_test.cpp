@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/step.h"
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {

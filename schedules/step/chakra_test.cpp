@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "schedules/passes/passes.h"
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {

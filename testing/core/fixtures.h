@@ -1,4 +1,4 @@
-// For tests: a temporary folder, what is refused, and a GPU with a deadline.
+// For tests: a temporary folder, and a GPU with a deadline.
 #pragma once
 
 #include <chrono>
@@ -34,19 +34,6 @@ class TemporaryFolder {
  private:
   std::string path_;
 };
-
-// The text of an action's usage Error, or of one of another failure; empty: it throws nothing. All other exceptions
-// pass.
-template <class Action>
-std::string refusal_of(const Action& action, Failure failure = Failure::usage) {
-  try {
-    action();
-  } catch (const Error& error) {
-    if (error.failure() != failure) throw;
-    return error.what();
-  }
-  return "";
-}
 
 // Settings of tests that use a GPU.
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "testing/core/refusal.h"
 
 namespace lockstep::core {
 
@@ -28,19 +29,6 @@ std::string error_text(const Body& body) {
   try {
     body();
   } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-// The text of the usage Error, one line, that body() throws; empty if it throws none.
-template <class Body>
-std::string refusal_of(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.failure(), Failure::usage) << error.what();
-    EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
     return error.what();
   }
   return "";

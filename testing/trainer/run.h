@@ -9,6 +9,7 @@
 #include <string>
 
 #include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "trainer/step/train_step.h"
 #include "trainer/train/rank_steps.h"
 #include "trainer/train/train.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "trainer/checkpoint/hugging_face.h"
 
 namespace lockstep::trainer {

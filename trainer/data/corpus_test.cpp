@@ -20,6 +20,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 
 namespace lockstep::trainer {
 namespace {

@@ -15,7 +15,7 @@
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/step.h"
-#include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 #include "trainer/step/step_rules.h"
 #include "workload/layout.h"
 #include "workload/operations.h"

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "testing/core/fixtures.h"
+#include "testing/core/refusal.h"
 
 namespace lockstep::trainer {
 namespace {
