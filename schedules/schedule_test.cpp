@@ -5,6 +5,7 @@
 #include "core/random.h"
 #include "schedules/play.h"
 #include "testing/core/refusal.h"
+#include "testing/core/thrown.h"
 #include "testing/trainer/steps.h"
 
 namespace lockstep::schedules {
@@ -124,7 +125,7 @@ TEST(ScheduleCheck, MessagesThatAreThereAreAllThatAreNeeded) {
 TEST(ScheduleCheck, ACircleIsPrintedWithTheGridAroundIt) {
   // Rank 0 waits for a gradient that depends on a later forward of its own.
   const Schedule schedule = parse_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "s.csv");
-  EXPECT_EQ(core::refusal_of([&] { check_or_throw(schedule); }),
+  EXPECT_EQ(core::error_text([&] { check_or_throw(schedule); }),
             "s.csv: rank 0, action 1: deadlock: rank 0 at 0B0 needs the gradient of "
             "stage 1, rank 1 at 1F1 needs the activations of stage 0\n"
             "rank 0     0F0 [0B0] 0F1  0B1\n"

@@ -42,7 +42,7 @@ void visit_groups(Views& views, const char* name, std::size_t groups, std::int64
   if constexpr (!std::is_const_v<Views>) views.resize(groups);
   const typename std::remove_cv_t<Views>::value_type missing{};
   for (std::size_t g = 0; g < groups; ++g) {
-    const std::string named = name + std::to_string(g);
+    const std::string named = std::string(name).append(std::to_string(g));
     if constexpr (std::is_const_v<Views>) {
       visit(named, g < views.size() ? views[g] : missing, elems, allowed);
     } else {
