@@ -16,9 +16,9 @@ namespace lockstep::program {
 
 struct Title {
   std::string name;
-  std::string unit = "";   // in the line below the names
+  std::string unit = {};   // in the line below the names
   int width = 0;           // at least; negative: to the left
-  std::string group = "";  // neighbours with the same one have it above their names
+  std::string group = {};  // neighbours with the same one have it above their names
 };
 
 // How a number is shown: times a factor, with so many decimals.
@@ -34,7 +34,7 @@ std::string number_text(double value, const Shown& shown);
 // The place of a number in a record (docs/record_format.md).
 struct Field {
   core::NamedNumbers core::StepRecord::*numbers = nullptr;  // null: in the table only
-  std::string name = "";
+  std::string name = {};
 };
 inline Field count(const std::string& name) {
   return {&core::StepRecord::counts, name};

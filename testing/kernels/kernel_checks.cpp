@@ -85,7 +85,7 @@ std::string errors_on_each_target(const std::vector<KernelCase>& cases, std::int
                                         [&](const CaseOperand& operand) { return operand.elems >= most_elems; });
       if (is_large && !on_best) continue;
       const std::string errors = cpu_errors(kernel_case);
-      if (!errors.empty()) text += target + " " + errors;
+      if (!errors.empty()) text.append(target).append(" ").append(errors);
     }
     on_best = false;
   });
