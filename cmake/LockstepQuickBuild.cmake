@@ -2,6 +2,7 @@
 # each decision saves. With LOCKSTEP_UNITE and g++, only hot code is compiled with the build type's own optimization:
 #   - lockstep_counted: the gate counts its instructions
 #   - lockstep_timed: a benchmark's times or a simulation's duration are spent in it
+# The second kind is compiled at -O2, unless its time goes into loops over elements (lockstep_loops).
 # Everything else, such as command lines, JSON, tables, records and readers of files, is compiled at -O1. If several objects contain
 # the same inline function, the linker takes the first, which may be one at -O1. Hot loops are therefore within hot libraries,
 # whose small functions are inlined there, and a program whose own instructions are counted is hot as well.
@@ -15,6 +16,7 @@ set(lockstep_timed
   lockstep_simulator_engine lockstep_simulator_contention lockstep_simulator_network lockstep_simulator_prices
   lockstep_simulator_predict lockstep_workload lockstep_trainer_tokens lockstep_trainer_worker
   lockstep_parallel_context lockstep_parallel_layers lockstep_parallel_compress)
+set(lockstep_loops lockstep_parallel_context lockstep_parallel_layers lockstep_parallel_compress)
 # Tests whose time is spent in their own sources: they emulate hardware, hold vector code, read large tables or many
 # inputs.
 set(lockstep_hot_tests
@@ -58,6 +60,7 @@ set(standard_headers
   <string_view> <thread> <tuple> <utility> <vector>)
 
 lockstep_precompile(lockstep_hot_headers ${standard_headers} <fmt/format.h>)
+target_compile_options(lockstep_hot_headers PRIVATE -O2)
 lockstep_precompile(lockstep_cold_headers ${standard_headers} <fmt/format.h>)
 target_compile_options(lockstep_cold_headers PRIVATE -O1)
 function(lockstep_compile_library name)
@@ -67,13 +70,13 @@ function(lockstep_compile_library name)
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
     return()
   endif()
-  if(name IN_LIST lockstep_counted)
+  if(name IN_LIST lockstep_counted OR name IN_LIST lockstep_loops)
     return()  # plans took 1 to 4 % more instructions, schedules 2 to 9 % fewer, with a precompiled header
   endif()
   target_precompile_headers(${name} REUSE_FROM lockstep_hot_headers)
-  # At -O3, g++ 12 falsely warns of precompiled headers, which it no longer knows as the system's: std::string, intrinsics.
+  # g++ 12 falsely warns of precompiled headers, which it no longer knows as the system's: std::string, intrinsics.
   target_compile_options(${name} PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow -Wno-maybe-uninitialized>)
+    $<$<COMPILE_LANGUAGE:CXX>:-O2 -Wno-array-bounds -Wno-stringop-overflow -Wno-maybe-uninitialized>)
 endfunction()
 function(lockstep_compile_program name)
   lockstep_is_hot(hot ${name})
