@@ -54,8 +54,7 @@ std::array<double, 2> wire_bytes_of(const LayerBlock& block);
 // Throws a usage Error that names --algo if the collectives that it names have no such algorithm (Exchanger).
 void check_algorithm(const LayerBlock& block, const std::string& algorithm);
 // Those of the stage's parameters, in the order of workload::parameters_of(), that the block's operations use, with
-// random initial values of which none can be forgotten; the others have one element. `rank`: of the block's layout. On
-// a grid they are the rank's blocks.
+// random initial values of which none can be forgotten; the others have one element. `rank`: of the block's layout.
 std::vector<workload::Parameter> parameters_of(const LayerBlock& block, std::int32_t rank);
 bool is_used(const workload::Parameter& parameter);
 

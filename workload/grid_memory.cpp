@@ -1,0 +1,233 @@
+// The tensors that pieces touch where tensor-parallel ranks form a grid (trainer/model/grid_run.h).
+#include <algorithm>
+#include <optional>
+
+#include "workload/operations.h"
+#include "workload/parameters.h"
+#include "workload/touches.h"
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Comm;
+using schedules::Task;
+using Kind = OperationKind;
+using T = TensorName;
+
+// The ends of a product.
+struct Ends {
+  T x, y, dx, dy;
+  bool leaves;         // y and dy are the next part's
+  WeightIndex weight;  // of the stage
+};
+
+class GridTouches {
+ public:
+  GridTouches(const Model& model, const Layout& layout, const StageSlice& place, std::size_t first, const Task& piece)
+      : model_(model), layout_(layout), place_(place), first_(first), piece_(piece), what_(piece_named(piece.what)) {}
+
+  std::optional<Phase> phase() {
+    switch (what_.kind) {
+      case Kind::embed:
+        embed();
+        break;
+      case Kind::attention_norm:
+      case Kind::head_norm:
+        norm({T::x, T::n1, T::norm1, T::d});
+        break;
+      case Kind::mlp_norm:
+        norm({T::h, T::n2, T::norm2, T::dh});
+        break;
+      case Kind::exchange_norm:
+        touch(T::norm_sums);
+        break;
+      case Kind::qkv:
+      case Kind::projection:
+      case Kind::up:
+      case Kind::down:
+      case Kind::logits:
+        product();
+        break;
+      case Kind::exchange_stats:
+        if (piece_.comm != Comm::none) return {};
+        for (const T name : {T::logits, T::targets}) touch(name);
+        make(T::stats);
+        break;
+      default:
+        return {};
+    }
+    return phase_;
+  }
+
+ private:
+  bool is_forward() const { return what_.side == Side::forward; }
+  void touch(T name, bool makes = false, bool is_next = false) {
+    const TensorKey key{piece_.stage, piece_.microbatch, piece_.part + (is_next ? 1 : 0), name};
+    phase_.touches.push_back(touch_of(model_, layout_, key, makes));
+  }
+  void make(T name) { touch(name, true); }
+  // Adds to the gradients of a weight of the part, and of its bias.
+  void add_to(WeightIndex index) { add_to_stage(index.behind(first_)); }
+  void add_to_stage(WeightIndex index) {
+    for (std::size_t p = index.weight; p < index.end(); ++p) phase_.gradients.push_back(p);
+  }
+
+  // ---- embedding
+
+  void embed() {
+    const GridLinear table = grid_linear(model_, layout_, Kind::logits);
+    const bool gathers = !table.transposed;
+    if (what_.turn == 1) {
+      phase_.commits = !is_forward();
+      return touch_panel(is_forward() ? T::panel : T::partial, table, {.matrix = GridMatrix::w}, is_forward());
+    }
+    touch(T::tokens);
+    if (is_forward()) {
+      if (gathers) touch_panel(T::panel, table, {.matrix = GridMatrix::w}, false);
+      return make(T::term1);
+    }
+    touch(T::d_all);
+    add_to({EmbeddingIndices(model_).words, model_.learned_positions});
+    if (gathers) touch_panel(T::partial, table, {.matrix = GridMatrix::w}, true);
+    phase_.commits = !gathers;
+  }
+
+  // ---- norms, in two pieces
+
+  struct NormNames {
+    T in, out, numbers, gradient;
+  };
+  void norm(const NormNames& names) {
+    const bool is_mlp = what_.kind == Kind::mlp_norm;
+    const bool is_head = what_.kind == Kind::head_norm;
+    const bool is_first = (what_.turn == 0) == is_forward();
+    touch(names.in, is_forward() && is_first && is_mlp);
+    touch(T::norm_sums, is_first);
+    if (is_forward() && is_first && is_mlp) {
+      touch(T::x);
+      touch(T::sum1);
+    }
+    if (is_forward()) {
+      if (!is_first) make(names.out);
+      if (!is_first) make(names.numbers);
+      return;
+    }
+    touch(names.numbers);
+    touch(names.gradient);
+    if (is_first) {
+      const LayerIndices layer(model_, layout_.ep, layout_.mlp_tiles);
+      return add_to(is_head ? HeadIndices(model_).norm : is_mlp ? layer.norm2 : layer.norm1);
+    }
+    if (is_mlp) touch(T::d, false, true);
+    if (what_.kind == Kind::attention_norm) touch(T::dh);
+    phase_.commits = !is_mlp;
+  }
+
+  // ---- products
+
+  Ends ends() const {
+    const LayerIndices layer(model_, layout_.ep, layout_.mlp_tiles);
+    switch (what_.kind) {
+      case Kind::qkv:
+        return {T::n1, T::qkv, T::d, T::d_qkv, false, layer.qkv.behind(first_)};
+      case Kind::projection:
+        return {T::o, T::sum1, T::d_o, T::dh, false, layer.projection.behind(first_)};
+      case Kind::up:
+        return {T::n2, T::pre, T::dh, model_.gated ? T::pre : T::d_pre, false, layer.up.behind(first_)};
+      case Kind::down:
+        return {T::act, T::x, T::d_act, T::d, true, layer.down.behind(first_)};
+      default:
+        return {T::n1, T::logits, T::d, T::logits, false, {head_words_of(model_, place_, first_), false}};
+    }
+  }
+
+  void touch_panel(T name, const GridLinear& linear, const GridStep& step, bool makes) {
+    const bool is_f32 = name == T::f32_sum || (name == T::partial && step.matrix == GridMatrix::w);
+    const core::DType dtype = is_f32 ? core::DType::f32 : layout_.compute;
+    const std::int64_t bytes = static_cast<std::int64_t>(core::size_of(dtype)) * panel_of(linear, step.matrix).elems();
+    constexpr std::int32_t kMostPanels = 16;
+    const auto matrix = static_cast<std::int32_t>(step.matrix);
+    const std::int32_t of_kind = static_cast<std::int32_t>(what_.kind) * static_cast<std::int32_t>(kNumGridMatrices);
+    const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, name,
+                        (of_kind + matrix) * kMostPanels + step.number};
+    phase_.touches.push_back({key, makes, MemoryKind::buffers, bytes});
+  }
+
+  void product() {
+    const GridLinear linear = grid_linear(model_, layout_, what_.kind);
+    const std::vector<GridStep> steps = is_forward() ? forward_steps(linear) : backward_steps(linear);
+    const GridStep& step = steps[what_.turn];
+    const Ends at = ends();
+    const auto block = [&](GridMatrix matrix, bool makes) {
+      const bool is_x = matrix == GridMatrix::x;
+      if (step.product == GridProduct::forward) return touch(is_x ? at.x : at.y, makes, !is_x && at.leaves);
+      touch(is_x ? at.x : at.dy, makes, !is_x && at.leaves);
+    };
+    const auto result = [&](bool makes) {
+      if (step.product == GridProduct::input_gradient) return touch(at.dx, makes);
+      block(GridMatrix::y, makes);
+    };
+    if (step.is_exchange()) return exchange(linear, step, block, result);
+    for (const GridMatrix matrix : {GridMatrix::x, GridMatrix::w, GridMatrix::y}) {
+      if (!is_operand(step.product, matrix)) continue;
+      const GridStep operand{.matrix = matrix, .number = step.number};
+      if (is_fetched(steps, operand)) touch_panel(T::panel, linear, operand, false);
+      if (matrix != GridMatrix::w) block(matrix, false);
+    }
+    if (step.product == GridProduct::weight_gradient) {
+      if (step.number == 0) add_to_stage(at.weight);
+      return touch_panel(T::partial, linear, {.matrix = GridMatrix::w, .number = step.number}, true);
+    }
+    const GridMatrix made = step.product == GridProduct::forward ? GridMatrix::y : GridMatrix::x;
+    if (!is_local_sum(linear, step.product)) {
+      return touch_panel(T::partial, linear, {.matrix = made, .number = step.number}, true);
+    }
+    result(step.number == 0);
+    if (layout_.compute != core::DType::f32) touch_panel(T::f32_sum, linear, {.matrix = made}, step.number == 0);
+  }
+
+  template <class Block, class Result>
+  void exchange(const GridLinear& linear, const GridStep& step, const Block& block, const Result& result) {
+    if (step.comm == Comm::all_reduce) return;
+    if (step.comm == Comm::broadcast || step.comm == Comm::all_gather) {
+      if (step.matrix != GridMatrix::w) block(step.matrix, false);
+      return touch_panel(T::panel, linear, step, true);
+    }
+    touch_panel(T::partial, linear, step, false);
+    if (step.matrix != GridMatrix::w) result(step.number == 0);
+  }
+
+  static bool is_operand(GridProduct product, GridMatrix matrix) {
+    switch (product) {
+      case GridProduct::forward:
+        return matrix != GridMatrix::y;
+      case GridProduct::input_gradient:
+        return matrix != GridMatrix::x;
+      default:
+        return matrix != GridMatrix::w;
+    }
+  }
+  static bool is_fetched(const std::vector<GridStep>& steps, const GridStep& operand) {
+    return std::any_of(steps.begin(), steps.end(), [&](const GridStep& step) {
+      const bool fetches = step.comm == Comm::broadcast || step.comm == Comm::all_gather;
+      return fetches && step.matrix == operand.matrix && step.number == operand.number;
+    });
+  }
+
+  const Model& model_;
+  const Layout& layout_;
+  const StageSlice& place_;
+  std::size_t first_;
+  const Task& piece_;
+  PieceName what_;
+  Phase phase_;
+};
+
+}  // namespace
+
+std::optional<Phase> phase_on_grid(const Model& model, const Layout& layout, const StageSlice& place,
+                                   std::size_t first_parameter, const Task& piece) {
+  return GridTouches(model, layout, place, first_parameter, piece).phase();
+}
+
+}  // namespace lockstep::workload
