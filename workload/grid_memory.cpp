@@ -74,22 +74,34 @@ class GridTouches {
 
   // ---- embedding
 
+  // The gradient of a table with a depth: a term, then its sum.
   void embed() {
     const GridLinear table = grid_linear(model_, layout_, Kind::logits);
+    const GridStep words{.matrix = GridMatrix::w};
     const bool gathers = !table.transposed;
+    const bool sums = layout_.grid.depth > 1;
+    const EmbeddingIndices indices(model_);
+    if (what_.turn == 1 && is_forward()) return touch_panel(T::panel, table, words, true);
     if (what_.turn == 1) {
-      phase_.commits = !is_forward();
-      return touch_panel(is_forward() ? T::panel : T::partial, table, {.matrix = GridMatrix::w}, is_forward());
+      touch_panel(T::partial, table, words, false);
+      return gathers ? touch_panel(T::f32_sum, table, words, true) : void();
+    }
+    if (what_.turn == 2) {
+      add_to_stage({indices.words, false});
+      touch_panel(gathers ? T::f32_sum : T::partial, table, words, false);
+      phase_.commits = true;
+      return;
     }
     touch(T::tokens);
     if (is_forward()) {
-      if (gathers) touch_panel(T::panel, table, {.matrix = GridMatrix::w}, false);
+      if (gathers) touch_panel(T::panel, table, words, false);
       return make(T::term1);
     }
     touch(T::d_all);
-    add_to({EmbeddingIndices(model_).words, model_.learned_positions});
-    if (gathers) touch_panel(T::partial, table, {.matrix = GridMatrix::w}, true);
-    phase_.commits = !gathers;
+    if (model_.learned_positions) add_to_stage({indices.positions, false});
+    if (sums) return touch_panel(T::partial, table, words, true);
+    add_to_stage({indices.words, false});
+    phase_.commits = true;
   }
 
   // ---- norms, in two pieces
@@ -142,9 +154,11 @@ class GridTouches {
   }
 
   void touch_panel(T name, const GridLinear& linear, const GridStep& step, bool makes) {
-    const bool is_f32 = name == T::f32_sum || (name == T::partial && step.matrix == GridMatrix::w);
+    const bool is_block = name == T::f32_sum;
+    const bool is_f32 = is_block || (name == T::partial && step.matrix == GridMatrix::w);
     const core::DType dtype = is_f32 ? core::DType::f32 : layout_.compute;
-    const std::int64_t bytes = static_cast<std::int64_t>(core::size_of(dtype)) * panel_of(linear, step.matrix).elems();
+    const GridBlock size = is_block ? block_of(linear, step.matrix, 0) : panel_of(linear, step.matrix);
+    const std::int64_t bytes = static_cast<std::int64_t>(core::size_of(dtype)) * size.elems();
     constexpr std::int32_t kMostPanels = 16;
     const auto matrix = static_cast<std::int32_t>(step.matrix);
     const std::int32_t of_kind = static_cast<std::int32_t>(what_.kind) * static_cast<std::int32_t>(kNumGridMatrices);

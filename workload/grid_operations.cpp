@@ -36,17 +36,9 @@ class GridOperations {
   }
 
   // Looks up the words of a panel for all rows of the ranks that have the panels with the other words. In three
-  // dimensions the panel is gathered first.
+  // dimensions the panel is gathered first; the depth of two and a half has terms of its gradient.
   std::vector<Operation> embedding() {
-    const GridLinear table = grid_linear(model_, layout_, OperationKind::logits);
-    if (!table.transposed) {
-      const auto elems = static_cast<double>(panel_of(table, GridMatrix::w).elems());
-      Operation fetch{.kind = OperationKind::embed, .turn = 1};
-      fetch.forward_exchange = {Comm::all_gather, GroupKind::tensor_column, element() * elems};
-      fetch.backward_exchange = {Comm::reduce_scatter, GroupKind::tensor_column, gradient_element() * elems};
-      fetch.of_weight_gradient = true;
-      ops_.push_back(fetch);
-    }
+    if (layout_.grid.depth > 1) put_table();
     Layout rows = one_;
     rows.microbatch_size *= side_;
     for (Operation& op : embedding_operations(alone_, rows)) {
@@ -128,6 +120,23 @@ class GridOperations {
     of_forward = kernels::shaped(of_forward, layout_.compute);
     of_backward = kernels::shaped(of_backward, layout_.compute);
     return op;
+  }
+
+  // The exchanges of an embedding's table, and the sum with the gradient so far.
+  void put_table() {
+    const GridLinear table = grid_linear(model_, layout_, OperationKind::logits);
+    const auto elems = static_cast<double>(panel_of(table, GridMatrix::w).elems());
+    Operation exchange{.kind = OperationKind::embed, .of_weight_gradient = true, .turn = 1};
+    exchange.backward_exchange = {Comm::all_reduce, GroupKind::tensor_depth, gradient_element() * elems};
+    if (!table.transposed) {
+      exchange.forward_exchange = {Comm::all_gather, GroupKind::tensor_column, element() * elems};
+      exchange.backward_exchange = {Comm::reduce_scatter, GroupKind::tensor_column, gradient_element() * elems};
+    }
+    Operation sum{.kind = OperationKind::embed, .turn = 2};
+    sum.weight_gradient = {
+        kernel_call(kernels::ResidualAdd{.count = block_of(table, GridMatrix::w, 0).elems()}, core::DType::f32)};
+    ops_.push_back(sum);
+    ops_.push_back(exchange);
   }
 
   // SUMMA sums several products; the activation can only come after all of them.

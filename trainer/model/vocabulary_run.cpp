@@ -8,7 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
-#include "kernels/copy/copy.h"
+#include "kernels/residual/residual.h"
 #include "parallel/layers/layers.h"
 #include "parallel/parameters/device_memory.h"
 #include "trainer/model/grid_run.h"
@@ -38,7 +38,7 @@ class EmbeddingRun final : public PartRun {
   void run(workload::PieceName what, schedules::Op /*op*/) override {
     LOCKSTEP_CHECK(what.kind == Kind::embed, "a kernel of the embedding");
     if (what.side == workload::Side::forward) return embed(stage_.rows_of(what));
-    weight_gradient();
+    what.turn == 2 ? add_table_gradient() : weight_gradient();
   }
 
   GptStage::Exchange exchange(workload::PieceName what) override {
@@ -88,38 +88,32 @@ class EmbeddingRun final : public PartRun {
         .words = parallel::words_of(shape.model.vocabulary, words_per_rank(shape.model, shape.layout), words_index())};
   }
 
-  // ---- the table, on a grid of three dimensions: a panel of it is gathered, and its gradient scattered
+  // ---- the table, on a grid with a depth: in three dimensions a panel of it is gathered, and its gradient scattered;
+  // in two and a half the gradient is summed
 
   workload::GridLinear table() const { return grid_linear(stage_.shape.model, stage_.shape.layout, Kind::logits); }
-  bool gathers_table() const { return stage_.shape.layout.has_grid() && !table().transposed; }
-  parallel::Tensor make_table(core::DType dtype) const {
-    return stage_.workspace.memory.make(parallel::MemoryKind::buffers, dtype,
-                                        panel_of(table(), workload::GridMatrix::w).elems());
+  bool sums_table() const { return stage_.shape.layout.grid.depth > 1; }
+  parallel::Tensor make_table(core::DType dtype, const workload::GridBlock& size) const {
+    return stage_.workspace.memory.make(parallel::MemoryKind::buffers, dtype, size.elems());
   }
   GptStage::Exchange exchange_table(bool forward) {
-    if (!forward) return {d_table_.in(), gradients_.of(indices_.words).out()};
-    table_ = make_table(stage_.shape.layout.compute);
-    return {stage_.store.weight(indices_.words), table_.out()};
+    if (forward) {
+      table_ = make_table(stage_.shape.layout.compute, panel_of(table(), workload::GridMatrix::w));
+      return {stage_.store.weight(indices_.words), table_.out()};
+    }
+    if (table().transposed) return {d_table_.in(), d_table_.out()};
+    d_own_table_ = make_table(core::DType::f32, block_of(table(), workload::GridMatrix::w, 0));
+    return {d_table_.in(), d_own_table_.out()};
   }
   void table_exchanged(bool forward) {
-    if (forward) return;
+    if (!forward && d_own_table_.given()) d_table_ = std::move(d_own_table_);
+  }
+  void add_table_gradient() {
+    const kernels::InOut sum = gradients_.of(indices_.words);
+    kernels::run(kernels::ResidualAdd{.count = sum.elems, .a = sum.in(), .b = d_table_.in(), .y = sum.out()},
+                 stage_.workspace.where);
     d_table_.reset();
     std::move(gradients_).commit();
-  }
-  // This rank's part of the panel begins with the gradient so far, which the sum then replaces.
-  kernels::InOut begin_table_gradient() {
-    const kernels::InOut so_far = gradients_.of(indices_.words);
-    if (!gathers_table()) return so_far;
-    d_table_ = make_table(core::DType::f32);
-    parallel::set_zero(stage_.workspace.memory.device(), stage_.workspace.where, d_table_.out());
-    const GptShape& shape = stage_.shape;
-    const std::int64_t index =
-        place_of(shape.layout.grid, shape.tensor.index).along(schedules::GroupKind::tensor_column);
-    kernels::CopyRows copy{1, so_far.elems};
-    copy.from = so_far.in();
-    copy.to = d_table_.out(index * so_far.elems, so_far.elems);
-    kernels::run(copy, stage_.workspace.where);
-    return d_table_.inout();
   }
 
   // Calls visit(layer, first token, first position) once for all tokens of a tile, whose rows are in tile order and
@@ -161,7 +155,11 @@ class EmbeddingRun final : public PartRun {
   void weight_gradient() {
     const std::int64_t hidden = stage_.shape.own_columns();
     const kernels::In dy = d_out_all_.of(out_.d).in();
-    const kernels::InOut words = begin_table_gradient();
+    if (sums_table()) {
+      d_table_ = make_table(core::DType::f32, panel_of(table(), workload::GridMatrix::w));
+      parallel::set_zero(stage_.workspace.memory.device(), stage_.workspace.where, d_table_.out());
+    }
+    const kernels::InOut words = sums_table() ? d_table_.inout() : gradients_.of(indices_.words);
     // All ranks have memory for it.
     const kernels::InOut d_positions = learns_positions() ? gradients_.of(indices_.positions) : kernels::InOut{};
     for_runs({}, [&](const parallel::EmbeddingLayer& run, std::int64_t token, std::int64_t position) {
@@ -172,7 +170,7 @@ class EmbeddingRun final : public PartRun {
     });
     d_out_all_.reset();
     out_.d.reset();
-    if (!gathers_table()) std::move(gradients_).commit();
+    if (!sums_table()) std::move(gradients_).commit();
   }
 
   const StageContext& stage_;
@@ -182,7 +180,7 @@ class EmbeddingRun final : public PartRun {
   PartGradients gradients_;
   RowSum sum_;
   RowGather d_out_all_;
-  parallel::Tensor table_, d_table_;
+  parallel::Tensor table_, d_table_, d_own_table_;
 };
 
 }  // namespace
