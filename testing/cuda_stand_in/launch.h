@@ -79,7 +79,8 @@ class Executor {
   virtual void on_written(std::uintptr_t /*begin*/, std::size_t /*size_bytes*/) {}
 };
 
-// Installs an executor, which must outlive all use of CUDA by the program, or none. No work may be queued.
+// Installs an executor, or none (nullptr), once all queued work is done; it is called no more after another one is
+// installed.
 void install(Executor* executor);
 
 // Memory that kernels may use: of cudaMalloc, cudaMallocHost, or another process (cudaIpcOpenMemHandle).
