@@ -17,6 +17,7 @@ from pathlib import Path
 
 EM_CUDA = 190
 KPARAM_INFO, MAX_THREADS, REGCOUNT, FRAME_SIZE = 0x17, 0x05, 0x2F, 0x11
+RESERVED_BYTES = 1024  # at the beginning of a block's shared memory, for the system (compute capability 9.0)
 SIZED = 0x04  # format of an attribute: its bytes follow; of others, their two bytes of value
 
 
@@ -80,7 +81,7 @@ def kernels_in(elf: memoryview) -> list[Kernel]:
                 setattr(kernel, "registers" if code == REGCOUNT else "local_bytes", value)
     for kernel in kernels.values():
         if shared := sections.get(".nv.shared." + kernel.name):
-            kernel.shared_bytes = shared.size
+            kernel.shared_bytes = shared.size - RESERVED_BYTES
         if own := sections.get(".nv.info." + kernel.name):
             read_own(kernel, own.data)
     return [kernel for kernel in kernels.values() if ".nv.info." + kernel.name in sections]

@@ -23,7 +23,7 @@
 #include "testing/cuda_stand_in/limits.h"
 #include "testing/cuda_stand_in/tensor_map.h"
 
-// What nvcc's host code calls.
+// nvcc's host code calls it for each kernel.
 extern "C" void __cudaRegisterFunction(void** handle, const char* function, char* device_function, const char* name,
                                        int thread_limit, uint3* tid, uint3* bid, dim3* block, dim3* grid, int* warp);
 
@@ -417,7 +417,7 @@ TEST_F(CudaStandInTest, EachReplayOfAGraphIsALaunchOfItsOwn) {
   EXPECT_EQ(cudaGraphLaunch(executable, a), cudaErrorInvalidResourceHandle);
 }
 
-// What a capture forbids. Each case makes one call between the begin and the end of a capture of stream a; b is
+// Calls that a capture forbids. Each case makes one call between the begin and the end of a capture of stream a; b is
 // another.
 struct Forbidden {
   const char* name;
@@ -497,7 +497,7 @@ struct Tiled {
   CUtensorMapInterleave interleave = CU_TENSOR_MAP_INTERLEAVE_NONE;
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   CUtensorMapFloatOOBfill fill = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
-  std::size_t misplaced_bytes = 0;  // of the map itself
+  std::size_t misplaced_bytes = 0;  // by which the map itself is out of place
 };
 
 CUresult encode(const Tiled& t, EncodedTensorMap* result = nullptr) {

@@ -35,7 +35,7 @@ std::uintptr_t map(int file, std::size_t at, std::size_t size_bytes) {
   return reinterpret_cast<std::uintptr_t>(mapped);
 }
 
-// What an IPC handle holds: whose file, and which part of it.
+// Contents of an IPC handle: whose file, and which part of it.
 struct Shared {
   static constexpr std::uint64_t kMark = 0x6c646e6168'637069;
   std::uint64_t mark;

@@ -17,7 +17,7 @@ namespace lockstep::cuda_stand_in {
 
 class DeviceMemory {
  public:
-  // What has happened since take_events(), for the executor.
+  // Memory came or went; kept for the executor until take_events().
   struct Event {
     bool allocated;  // otherwise freed
     std::uintptr_t begin;

@@ -23,7 +23,7 @@ inline constexpr std::size_t kOptInSharedBytes = std::size_t{227} << 10;
 inline constexpr std::size_t kMultiprocessorSharedBytes = std::size_t{228} << 10;
 inline constexpr std::size_t kReservedSharedBytes = std::size_t{1} << 10;
 
-inline constexpr int kRegisters = 64 << 10;   // of a multiprocessor and of a block
+inline constexpr int kRegisters = 64 << 10;   // a multiprocessor's, and the most of a block
 inline constexpr int kRegistersAtOnce = 256;  // a warp's registers are a multiple of this
 inline constexpr int kWarpThreads = 32;
 inline constexpr unsigned kBlockThreads = 1024;  // most of a block

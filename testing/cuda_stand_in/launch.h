@@ -35,7 +35,7 @@ struct KernelFacts {
   std::size_t static_shared_bytes = 0;
   std::size_t local_bytes = 0;  // per thread
   int registers = 32;           // per thread, as ptxas assigned them; 0 if unknown: no launch is refused for them
-  int most_threads = 1024;      // of a block (.maxntid)
+  int most_threads = 1024;      // per block (.maxntid)
 };
 
 // A kernel that was launched. `stream` is unique among all devices and threads of the process.

@@ -29,7 +29,7 @@ Extent extent_of(dim3 given) {
   return {.x = given.x, .y = given.y, .z = given.z};
 }
 
-// What a launch asks for besides its shape.
+// A launch's attributes.
 struct Wishes {
   Extent cluster = {};
   bool early = false;

@@ -1,4 +1,4 @@
-// What a driver refuses to launch.
+// Launches that a driver refuses.
 #pragma once
 
 #include <cstddef>

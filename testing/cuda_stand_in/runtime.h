@@ -22,7 +22,7 @@ namespace lockstep::cuda_stand_in {
 
 // State of a thread.
 struct ThreadState {
-  int last_error = 0;  // what cudaGetLastError() returns
+  int last_error = 0;  // for cudaGetLastError()
   std::string refusal;
   int device = 0;
   int capture_mode = 0;  // cudaStreamCaptureModeGlobal
@@ -45,7 +45,7 @@ class Runtime {
   std::map<const void*, std::shared_ptr<Graph>> graphs;  // graphs and executable graphs
   std::set<std::pair<int, int>> peers;                   // device, and the peer whose memory it may use
   std::size_t stack_bytes = 1024;
-  int fault = 0;  // of a kernel: what every call returns from then on
+  int fault = 0;  // once a kernel has failed: the code that every call returns
   std::string fault_text;
 
   Executor* executor() const { return executor_; }

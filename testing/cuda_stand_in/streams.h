@@ -122,7 +122,7 @@ class Streams {
   std::map<std::uint64_t, Capture> captures_;  // by their ids
   std::unordered_map<std::uint64_t, Stream*> stream_of_kernel_;
   std::size_t num_running_ = 0;
-  std::uint64_t last_id_ = 0;  // of streams and captures
+  std::uint64_t last_id_ = 0;  // streams and captures are numbered together
   std::uint64_t num_launches_ = 0;
 };
 
