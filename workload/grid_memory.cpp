@@ -172,60 +172,37 @@ class GridTouches {
     const std::vector<GridStep> steps = is_forward() ? forward_steps(linear) : backward_steps(linear);
     const GridStep& step = steps[what_.turn];
     const Ends at = ends();
-    const auto block = [&](GridMatrix matrix, bool makes) {
-      const bool is_x = matrix == GridMatrix::x;
-      if (step.product == GridProduct::forward) return touch(is_x ? at.x : at.y, makes, !is_x && at.leaves);
-      touch(is_x ? at.x : at.dy, makes, !is_x && at.leaves);
+    const GridMatrix made = made_by(step.product);
+    const auto operand = [&](GridMatrix matrix) {
+      if (matrix == GridMatrix::w) return;
+      matrix == GridMatrix::x ? touch(at.x) : touch(at.dy, false, at.leaves);
     };
-    const auto result = [&](bool makes) {
-      if (step.product == GridProduct::input_gradient) return touch(at.dx, makes);
-      block(GridMatrix::y, makes);
+    const auto result = [&] {
+      made == GridMatrix::x ? touch(at.dx, step.number == 0) : touch(at.y, step.number == 0, at.leaves);
     };
-    if (step.is_exchange()) return exchange(linear, step, block, result);
-    for (const GridMatrix matrix : {GridMatrix::x, GridMatrix::w, GridMatrix::y}) {
-      if (!is_operand(step.product, matrix)) continue;
-      const GridStep operand{.matrix = matrix, .number = step.number};
-      if (is_fetched(steps, operand)) touch_panel(T::panel, linear, operand, false);
-      if (matrix != GridMatrix::w) block(matrix, false);
-    }
-    if (step.product == GridProduct::weight_gradient) {
-      if (step.number == 0) add_to_stage(at.weight);
-      return touch_panel(T::partial, linear, {.matrix = GridMatrix::w, .number = step.number}, true);
-    }
-    const GridMatrix made = step.product == GridProduct::forward ? GridMatrix::y : GridMatrix::x;
-    if (!is_local_sum(linear, step.product)) {
-      return touch_panel(T::partial, linear, {.matrix = made, .number = step.number}, true);
-    }
-    result(step.number == 0);
-    if (layout_.compute != core::DType::f32) touch_panel(T::f32_sum, linear, {.matrix = made}, step.number == 0);
-  }
-
-  template <class Block, class Result>
-  void exchange(const GridLinear& linear, const GridStep& step, const Block& block, const Result& result) {
     if (step.comm == Comm::all_reduce) return;
-    if (step.comm == Comm::broadcast || step.comm == Comm::all_gather) {
-      if (step.matrix != GridMatrix::w) block(step.matrix, false);
+    if (step.is_fetch()) {
+      operand(step.matrix);
       return touch_panel(T::panel, linear, step, true);
     }
-    touch_panel(T::partial, linear, step, false);
-    if (step.matrix != GridMatrix::w) result(step.number == 0);
-  }
-
-  static bool is_operand(GridProduct product, GridMatrix matrix) {
-    switch (product) {
-      case GridProduct::forward:
-        return matrix != GridMatrix::y;
-      case GridProduct::input_gradient:
-        return matrix != GridMatrix::x;
-      default:
-        return matrix != GridMatrix::w;
+    if (step.is_exchange()) {
+      touch_panel(T::partial, linear, step, false);
+      return made == GridMatrix::w ? void() : result();
     }
-  }
-  static bool is_fetched(const std::vector<GridStep>& steps, const GridStep& operand) {
-    return std::any_of(steps.begin(), steps.end(), [&](const GridStep& step) {
-      const bool fetches = step.comm == Comm::broadcast || step.comm == Comm::all_gather;
-      return fetches && step.matrix == operand.matrix && step.number == operand.number;
-    });
+    for (const GridMatrix matrix : {GridMatrix::x, GridMatrix::w, GridMatrix::y}) {
+      if (matrix == made) continue;
+      operand(matrix);
+      const auto is_this = [&](const GridStep& other) {
+        return other.is_fetch() && other.matrix == matrix && other.number == step.number;
+      };
+      const auto fetch = std::find_if(steps.begin(), steps.end(), is_this);
+      if (fetch != steps.end()) touch_panel(T::panel, linear, *fetch, false);
+    }
+    if (made == GridMatrix::w && step.number == 0) add_to_stage(at.weight);
+    const GridStep panel{.matrix = made, .number = step.number};
+    if (!is_local_sum(linear, step.product)) return touch_panel(T::partial, linear, panel, true);
+    result();
+    if (layout_.compute != core::DType::f32) touch_panel(T::f32_sum, linear, {.matrix = made}, step.number == 0);
   }
 
   const Model& model_;

@@ -193,8 +193,7 @@ class GridOperations {
 
   // Payload of a panel, or of the block for an all-reduce.
   double payload(const GridLinear& whole, const GridStep& step) const {
-    const bool is_sum = step.comm != Comm::broadcast && step.comm != Comm::all_gather;
-    const double size = is_sum && step.matrix == GridMatrix::w ? gradient_element() : element();
+    const double size = !step.is_fetch() && step.matrix == GridMatrix::w ? gradient_element() : element();
     const GridBlock block =
         step.comm == Comm::all_reduce ? block_of(whole, step.matrix, 0) : panel_of(whole, step.matrix);
     return size * static_cast<double>(block.elems());
@@ -207,8 +206,7 @@ class GridOperations {
                                    [](const GridStep& step) { return !step.is_exchange(); });
     if (next == steps.end()) return nullptr;
     const GridStep& step = steps[i];
-    const bool fetches = step.comm == Comm::broadcast || step.comm == Comm::all_gather;
-    const bool is_for_it = fetches && step.number == next->number && step.product == next->product;
+    const bool is_for_it = step.is_fetch() && step.number == next->number && step.product == next->product;
     return is_for_it ? nullptr : &*next;
   }
 

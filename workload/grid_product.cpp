@@ -40,8 +40,8 @@ void add_summa(std::vector<GridStep>& steps, const GridLinear& linear, GridProdu
     steps.push_back({.product = product});
     return;
   }
-  const GridMatrix moving = linear.transposed ? GridMatrix::y : GridMatrix::x;  // its panels move along rows
   const GridProduct making = making_of(linear);
+  const GridMatrix moving = made_by(making);  // its panels move along rows
   const auto fetch = [&](std::int32_t t) {
     if (product != making) steps.push_back(exchange(Comm::broadcast, GroupKind::tensor_row, moving, product, t));
     if (product != GridProduct::weight_gradient) {

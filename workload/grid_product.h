@@ -101,6 +101,11 @@ schedules::GroupKind axis_of_embedding(const Grid& grid);
 // ---- a rank's steps
 
 enum class GridProduct : std::uint8_t { forward, input_gradient, weight_gradient };
+// The matrix that a product makes, or whose gradient; the two others are its operands.
+constexpr GridMatrix made_by(GridProduct product) {
+  if (product == GridProduct::forward) return GridMatrix::y;
+  return product == GridProduct::input_gradient ? GridMatrix::x : GridMatrix::w;
+}
 
 struct GridStep {
   // The collective of an exchange; none: a product. broadcast, all_gather: from the block to a panel. reduce,
@@ -114,6 +119,7 @@ struct GridStep {
   std::int32_t number = 0;  // index of the panel among SUMMA's `side` products
 
   bool is_exchange() const { return comm != schedules::Comm::none; }
+  bool is_fetch() const { return comm == schedules::Comm::broadcast || comm == schedules::Comm::all_gather; }
 };
 // In a valid sequential order. If there are several panels, the next is fetched before the product of the previous one,
 // so that exchanges in this order may overlap with products in this order.

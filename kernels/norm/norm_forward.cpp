@@ -125,17 +125,7 @@ Rows<T> rows_from(const NormForward& args, std::size_t row) {
   return {args.x.as<T>() + first, args.residual.as<T>() + first, args.sum.as<T>() + first, args.y.as<T>() + first};
 }
 
-template <bool kLayer, std::size_t kRows>
-void store_sums(const NormForward& args, std::size_t row, const RowFloats<kRows>& sums,
-                const RowFloats<kRows>& squares) {
-  float* to = args.sums.as<float>() + row * (kLayer ? 2 : 1);
-  for (std::size_t r = 0; r < kRows; ++r) {
-    if constexpr (kLayer) *to++ = sums[r];
-    *to++ = squares[r];
-  }
-}
-
-// The part that makes a rank's sums, which are about 0, as the mean of all columns is not known yet.
+// The part that makes a rank's sums, of squares too, as the mean of all columns is not known yet.
 template <bool kLayer, std::size_t kRows, class T>
 void sums_of_group(const NormForward& args, std::size_t row) {
   const auto columns = static_cast<std::size_t>(args.columns);
@@ -147,7 +137,12 @@ void sums_of_group(const NormForward& args, std::size_t row) {
     x = sum;
   }
   const RowFloats<kRows> total = kLayer ? sums<kRows>(x, columns) : RowFloats<kRows>{};
-  store_sums<kLayer, kRows>(args, row, total, square_sums<true, kRows>(x, x, columns, RowFloats<kRows>{}));
+  const RowFloats<kRows> squares = square_sums<true, kRows>(x, x, columns, RowFloats<kRows>{});
+  float* to = args.sums.as<float>() + row * (kLayer ? 2 : 1);
+  for (std::size_t r = 0; r < kRows; ++r) {
+    if constexpr (kLayer) *to++ = total[r];
+    *to++ = squares[r];
+  }
 }
 
 // The part that has the sums over all columns.

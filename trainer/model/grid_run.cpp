@@ -19,14 +19,6 @@ using workload::GridProduct;
 using workload::GridStep;
 using workload::PieceName;
 
-namespace {
-
-bool fetches(const GridStep& step) {
-  return step.comm == Comm::broadcast || step.comm == Comm::all_gather;
-}
-
-}  // namespace
-
 GridLinearRun::GridLinearRun(const StageContext& stage, workload::OperationKind product, workload::WeightIndex weight,
                              PartGradients& gradients, const GridEnds& ends)
     : stage_(stage),
@@ -77,7 +69,7 @@ parallel::Exchange GridLinearRun::exchange(PieceName what) {
     const kernels::InOut dw = gradients_.of(weight_.weight);
     return {.input = dw.in(), .output = dw.out()};
   }
-  if (fetches(step)) {
+  if (step.is_fetch()) {
     parallel::Tensor& to = panel(fetched_, step.matrix, step.number);
     to = make_panel(step.matrix, stage_.shape.layout.compute);
     return {.input = own_block(step.matrix), .output = to.out(), .root = step.root};
@@ -90,7 +82,7 @@ parallel::Exchange GridLinearRun::exchange(PieceName what) {
 
 void GridLinearRun::exchanged(PieceName what) {
   const GridStep& step = steps_of(what)[what.turn];
-  if (!fetches(step)) panel(partial_, step.matrix, step.number).reset();
+  if (!step.is_fetch()) panel(partial_, step.matrix, step.number).reset();
 }
 
 void GridLinearRun::run(PieceName what) {
@@ -100,8 +92,7 @@ void GridLinearRun::run(PieceName what) {
   } else if (is_local_sum(linear_, step.product)) {
     add_to_block(step);
   } else {
-    const GridMatrix made = step.product == GridProduct::forward ? GridMatrix::y : GridMatrix::x;
-    multiply(step, partial(made, step.number, stage_.shape.layout.compute).out());
+    multiply(step, partial(made_by(step.product), step.number, stage_.shape.layout.compute).out());
   }
   release(step);
 }
@@ -145,7 +136,7 @@ void GridLinearRun::multiply(const GridStep& step, const kernels::Out& to) {
 void GridLinearRun::add_to_block(const GridStep& step) {
   const bool forward = step.product == GridProduct::forward;
   const kernels::Context& where = stage_.workspace.where;
-  const parallel::Tensor& block = result(forward ? GridMatrix::y : GridMatrix::x, step.number);
+  const parallel::Tensor& block = result(made_by(step.product), step.number);
   const bool rounds = block.dtype() != core::DType::f32;
   const auto cast = [&](const parallel::Tensor& from, const parallel::Tensor& to) {
     kernels::run(

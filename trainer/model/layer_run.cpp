@@ -25,33 +25,19 @@ LayerRun::LayerRun(const StageContext& stage, std::int32_t part, std::size_t fir
       mixture_(stage, indices_, first, activation_kind(), stage.router_bias.of_part(part)) {
   if (stage.context) context_ = parallel::make_context_attention(*stage.context, stage.workspace);
   if (!stage.shape.layout.has_grid()) return;
-  const auto product = [&](Kind kind, WeightIndex weight, const GridEnds& ends) {
-    return GridLinearRun(stage, kind, weight.behind(first), gradients_, ends);
+  const auto add = [&](Kind kind, WeightIndex weight, const GridEnds& ends) {
+    grid_.try_emplace(kind, stage, kind, weight.behind(first), gradients_, ends);
   };
   Tile& tile = mlp_.front();
-  grid_.reset(new GridProducts{
-      product(Kind::qkv, indices_.qkv, {&n1_, &attention_.qkv, &d_qkv_, &d_n1_.sum}),
-      product(Kind::projection, indices_.projection, {&attention_.o, &attention_out_.sum, &dh_, &d_o_}),
-      product(Kind::up, indices_.up, {&n2_, &tile.saved.pre, &tile.d_pre, &d_n2_.sum}),
-      product(Kind::down, indices_.down, {&tile.saved.act, &mlp_out_.sum, &out_.d, &tile.d_act})});
-}
-
-GridLinearRun& LayerRun::on_grid(Kind product) const {
-  switch (product) {
-    case Kind::qkv:
-      return grid_->qkv;
-    case Kind::projection:
-      return grid_->projection;
-    case Kind::up:
-      return grid_->up;
-    default:
-      return grid_->down;
-  }
+  add(Kind::qkv, indices_.qkv, {&n1_, &attention_.qkv, &d_qkv_, &d_n1_.sum});
+  add(Kind::projection, indices_.projection, {&attention_.o, &attention_out_.sum, &dh_, &d_o_});
+  add(Kind::up, indices_.up, {&n2_, &tile.saved.pre, &tile.d_pre, &d_n2_.sum});
+  add(Kind::down, indices_.down, {&tile.saved.act, &mlp_out_.sum, &out_.d, &tile.d_act});
 }
 
 bool LayerRun::runs_on_grid(PieceName what) {
-  if (grid_) on_grid(what.kind).run(what);
-  return grid_ != nullptr;
+  if (!grid_.empty()) grid_.at(what.kind).run(what);
+  return !grid_.empty();
 }
 
 void LayerRun::run(PieceName what, Op op) {
@@ -77,7 +63,7 @@ GptStage::Exchange LayerRun::exchange(PieceName what) {
   }
   if (is_of_mixture(what.kind)) return mixture_.exchange(what);
   if (what.kind == Kind::exchange_norm) return norm_run_.exchange();
-  if (is_product_on_grid(what.kind)) return on_grid(what.kind).exchange(what);
+  if (!grid_.empty()) return grid_.at(what.kind).exchange(what);
   if (what.kind == Kind::keep_input) {
     in_.x = stage_.make_own_rows();
     return {x_part_.in(), in_.x.out()};
@@ -105,7 +91,7 @@ void LayerRun::exchanged(PieceName what) {
   }
   if (is_of_mixture(what.kind)) return mixture_.exchanged(what);
   if (what.kind == Kind::exchange_norm) return;
-  if (is_product_on_grid(what.kind)) return on_grid(what.kind).exchanged(what);
+  if (!grid_.empty()) return grid_.at(what.kind).exchanged(what);
   if (what.kind == Kind::keep_input) return x_part_.reset();
   if (!gathers(what)) sum_of(what).exchanged(stage_, rows_of(what));
   if (what.side == Side::regather && rows_of(what).is_last()) (what.kind == Kind::qkv ? n1_ : n2_).reset();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -137,12 +138,10 @@ class LayerRun final : public PartRun {
   RowSum& sum_of(PieceName what);
   // Runs a piece of a product on a grid of ranks; false if they form none.
   bool runs_on_grid(PieceName what);
-  bool is_product_on_grid(Kind kind) const {
-    return grid_ && (kind == Kind::qkv || kind == Kind::projection || kind == Kind::up || kind == Kind::down);
-  }
-  GridLinearRun& on_grid(Kind product) const;
   // True for the last piece of a product.
-  bool is_last(PieceName what) const { return grid_ ? on_grid(what.kind).is_last(what) : rows_of(what).is_last(); }
+  bool is_last(PieceName what) const {
+    return grid_.empty() ? rows_of(what).is_last() : grid_.at(what.kind).is_last(what);
+  }
   bool keeps(Op op) const;
   bool is_selective() const;
   bool keeps_core(Op op) const { return keeps(op) && (!is_selective() || op == Op::recompute); }
@@ -252,11 +251,7 @@ class LayerRun final : public PartRun {
   HeldNormGradients norm1_gradients_;
   HeldNormGradients norm2_gradients_;
   MixtureRun mixture_;
-  // The products of ranks in a grid.
-  struct GridProducts {
-    GridLinearRun qkv, projection, up, down;
-  };
-  std::unique_ptr<GridProducts> grid_;
+  std::map<Kind, GridLinearRun> grid_;  // the products of ranks in a grid
 };
 
 }  // namespace lockstep::trainer
