@@ -272,7 +272,7 @@ void read_index(const std::string& text) {
 
 void read_config(const std::string& text) {
   const std::string file = file_of("config.json", text);
-  trainer::config_beside(file, workload::parse_model("llama3-8b"));
+  trainer::config_for(file, workload::parse_model("llama3-8b"));
 }
 
 void read_pointer(const std::string& text) {

@@ -100,10 +100,10 @@ def torch_losses(world: World, kind: str, numbers: dict[str, float], clip: float
     }
     matrices = [w for w in weights.values() if w.dim() > 1]
     vectors = [w for w in weights.values() if w.dim() == 1]
-    told = {**USUAL[kind], **numbers}
+    fields = {**USUAL[kind], **numbers}
     optimizers = [
-        optimizer_of(kind, matrices, RATES[kind], told),
-        optimizer_of(kind, vectors, RATES[kind], {**told, "weight-decay": 0.0}),
+        optimizer_of(kind, matrices, RATES[kind], fields),
+        optimizer_of(kind, vectors, RATES[kind], {**fields, "weight-decay": 0.0}),
     ]
     losses = []
     for step in range(1, STEPS + 1):

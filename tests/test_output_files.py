@@ -151,8 +151,8 @@ def test_a_full_disk_is_said_in_one_line_and_the_older_file_stays(writer: Writer
     before = content_of(disk)
     full = DISKS[fill](writer, command_of(writer, inputs, disk / "to", programs, "others"), disk)
     assert full.done.returncode not in (0, -signal.SIGXFSZ), full.done.stdout
-    told = [line for line in full.done.stderr.splitlines() if full.reason in line]
-    assert told and all(str(disk / "to") in line for line in told), full.done.stderr
+    messages = [line for line in full.done.stderr.splitlines() if full.reason in line]
+    assert messages and all(str(disk / "to") in line for line in messages), full.done.stderr
     assert len(full.done.stderr.splitlines()) == writer.lines, full.done.stderr
     assert {name: full.after.get(name) for name in before} == before, "the older files are as they were"
     assert set(full.after) <= writer.stays | set(before)

@@ -214,7 +214,7 @@ BAD_INPUT = [
     (["--t-f", "-1"], "--t-f -1: out of range; allowed: a number above 0"),
     (["--t-comm", "-0.5"], "--t-comm -0.5: out of range; allowed: a number from 0"),
     (["--t-w", "soon"], "--t-w soon: not a number"),
-    (["--memory-limit", "0.5"], "--memory-limit 0.5: below what any schedule holds, one microbatch; allowed: numbers of at least 1"),
+    (["--memory-limit", "0.5"], "--memory-limit 0.5: below one microbatch, which any schedule holds; allowed: numbers of at least 1"),
     (["--w-memory", "1.5"], "--w-memory 1.5: out of range; allowed: a number from 0 to 1"),
     (["--mode", "real", "--t-f", "2"], "--t-f together with --mode real"),
     (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: multiples of 2, such as 2 or 4"),

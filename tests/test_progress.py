@@ -84,7 +84,7 @@ def test_an_interrupted_suite_names_its_folder(programs, tmp_path):
     assert " of 2 lines, " in text and ": long" in text
     assert f"suite: interrupted; kept: {out} (" in text
     assert (out / "short.jsonl").exists()
-    assert all(len(conftest.records_of(one)) > 1 for one in out.glob("*.partial.jsonl"))
+    assert all(len(conftest.records_of(line)) > 1 for line in out.glob("*.partial.jsonl"))
 
 
 def test_an_interrupted_report_leaves_nothing(tmp_path, monkeypatch):

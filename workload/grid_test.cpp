@@ -272,7 +272,7 @@ TEST(GridOperations, KeepAShareOfWhatOneRankKeeps) {
 TEST(GridOperations, FetchOnePanelAhead) {
   const auto recipe = recipe_of(small(), layout_of("3x3"), {.layers = 1});
   const auto count = [](const std::vector<schedules::Piece>& pieces) {
-    std::pair<int, int> found;  // exchanges of the grid: all, and those beside a product
+    std::pair<int, int> found;  // exchanges of the grid: all, and those that overlap with a product
     for (const schedules::Piece& piece : pieces) {
       const bool is_norm = piece_named(piece.what).kind == OperationKind::exchange_norm;
       if (piece.comm == schedules::Comm::none || is_norm) continue;

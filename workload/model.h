@@ -31,7 +31,7 @@ struct Model {
   std::int64_t shared_hidden = 0;  // total width of the shared experts, which every token uses; 0: none
   // Node-limited routing (kernels/moe/router.h): groups of experts, and the most groups from which a token has experts.
   std::int64_t expert_groups = 1;
-  std::int64_t groups_per_token = 0;  // 0: all of them
+  std::int64_t groups_per_token = 0;  // 0: all groups
   double capacity_factor = 0;         // rows that an expert accepts from one rank over an even share; 0: all (dropless)
   double balance_loss = 0;            // weights of the router's balance loss (kernels/moe/router.h) and z loss
   double z_loss = 0;

@@ -51,7 +51,7 @@ struct DeviceFlags {
   libraries::NcclConfig nccl;     // -x, --min-ctas, --max-ctas, --cga-cluster-size, --net, --split-share
 };
 
-// True if the table of backends says so; false for "simulated", which is no backend.
+// True if the table of backends has it on GPUs; false for "simulated", which is not a backend.
 inline bool on_gpus(std::string_view transport) {
   return backends::is_backend(transport) && backends::find_backend(transport).on_gpus();
 }
@@ -100,8 +100,8 @@ struct SweepFlags : program::Invocation {
   int gpus_per_thread = 0;
   int ranks_per_process() const {
     return threads > 0 ? threads * gpus_per_thread : 1;
-  }                        // in each of mpirun's processes
-  bool processes = false;  // local ranks are forked processes in place of threads
+  }                        // in each process of mpirun
+  bool processes = false;  // local ranks are forked processes instead of threads
   int iterations = 20;
   int warmup_iterations = 1;
   int calls_per_iteration = 1;
@@ -140,7 +140,7 @@ std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
 SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv,
                              const std::string& transport = "local");
 
-// Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of it fails the run. Call it
+// Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of this value fails the run. Call it
 // once, at the start. Throws a usage Error if the value is not a number.
 std::optional<double> min_busbw_of_environment();
 

@@ -1,5 +1,5 @@
 // Second step of a sweep, at one number of ranks, on one backend or on several in rotation: runs on every rank; rank 0
-// passes the results to the sink. Also the other ways to run a session (as a worker, in virtual time), and what is said
+// passes the results to the sink. Also the other ways to run a session (as a worker, in virtual time), and what is printed
 // about its rows: the devices that they run on, and their cost by the plan.
 #pragma once
 
@@ -51,7 +51,7 @@ void run_session(const SessionPlan& session, std::span<backends::Endpoint* const
 void serve_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints);
 
 // --transport simulated: runs a sweep's plans in virtual time on a described machine, which need not exist
-// (simulator/network/collective_time.h). The table and the records are the usual ones and say that they are simulated;
+// (simulator/network/collective_time.h). The table and the records are the usual ones, marked as simulated;
 // nothing is verified, as no bytes move.
 
 // Takes the place of a backend in the plan of a sweep.

@@ -66,10 +66,10 @@ struct Instance {
 
 class Neighbours {
  public:
-  // Starts setting.copies - 1 copies on the CPU, each with setting.threads cores and its own operands; `cold_bytes` and
-  // `gemm` are those of the timed kernel (WorkbenchOptions). They run repeatedly until this is destroyed. Throws if a
+  // Starts setting.copies - 1 copies on the CPU, each with setting.threads cores and its own operands, and with the timed kernel's `cold_bytes`
+  // and `gemm` (WorkbenchOptions). They run repeatedly until this is destroyed. Throws if a
   // copy's first call throws.
-  Neighbours(const kernels::KernelCase& one, const Patterns& patterns, const Setting& setting, double cold_bytes,
+  Neighbours(const kernels::KernelCase& kernel_case, const Patterns& patterns, const Setting& setting, double cold_bytes,
              const std::string& gemm);
 
   // True if a copy has stopped, so that the timed kernel has run without it.
@@ -82,7 +82,7 @@ class Neighbours {
   std::vector<std::jthread> threads_;
 };
 
-// Runs instances one after the other and reuses threads, memory, inputs and checks.
+// Runs instances sequentially and reuses threads, memory, inputs and checks.
 
 struct WorkbenchOptions {
   std::string device = "cpu";
@@ -95,7 +95,7 @@ struct WorkbenchOptions {
 };
 
 // Returns whether a reference in f64 takes at most about a second.
-bool is_checkable(const kernels::KernelCase& one);
+bool is_checkable(const kernels::KernelCase& kernel_case);
 
 class Workbench {
  public:
@@ -110,7 +110,7 @@ class Workbench {
 
  private:
   void enter_device(const Instance& instance);
-  void take_case(const kernels::KernelCase& one);
+  void take_case(const kernels::KernelCase& kernel_case);
   void take_operands(const Instance& instance);
 
   WorkbenchOptions options_;
@@ -160,13 +160,13 @@ std::vector<Instance*> chosen_instances(Bench& bench);
 std::size_t every_kernel_first(std::vector<Instance*>& instances);
 
 // With a time budget, the remaining time is divided among the instances in this order, and those that would begin after
-// its end are left out, except one of each kernel.
+// its end are skipped, except one of each kernel.
 void register_benchmarks(Bench& bench, Workbench& workbench);
 
 // The kernels of a training step as cases, with the step's shapes and dtypes.
 
-// Each kernel once, in the order of a step: those of the stages' layers, embedding and head, and the optimizer's. Work
-// that other frameworks launch but this library has no kernel for is left out. The layout must fit the model
+// Each kernel once, in the order of a step: in the stages' layers, embedding and head, then in the optimizer. Work
+// that other frameworks launch but this library has no kernel for is omitted. The layout must fit the model
 // (why_invalid()).
 std::vector<kernels::KernelCase> cases_of_step(const workload::Model& model, const workload::Layout& layout);
 

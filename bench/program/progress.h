@@ -1,4 +1,4 @@
-// Long work on a terminal: how far it is, and what is left of it when Ctrl-C ends it.
+// Long work on a terminal: how far it is, and what it has written when Ctrl-C ends it.
 #pragma once
 
 #include <atomic>

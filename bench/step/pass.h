@@ -77,7 +77,7 @@ using Spent = std::array<double, kMostShares>;  // us, by share
 
 struct Task {
   bool is_exchange = false;
-  std::size_t share = 0;  // the part of the rank's time that its time counts in
+  std::size_t share = 0;  // the part of the rank's time to which its time is added
   int after = kNothing;   // index of the last task of the other thread (exchanges or kernels) that it depends on
   std::function<void()> run;
 };
@@ -105,7 +105,7 @@ class PassRunner {
   PassRunner(const PassRunner&) = delete;
   PassRunner& operator=(const PassRunner&) = delete;
 
-  Spent run(const Pass& pass, Mode mode);  // the time in its tasks, those of both threads
+  Spent run(const Pass& pass, Mode mode);  // the time in its tasks, of both threads
 
  private:
   Spent run_overlapped(const Pass& pass);
