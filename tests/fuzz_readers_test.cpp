@@ -266,7 +266,7 @@ void read_weights(const std::string& text) {
 }
 
 void read_index(const std::string& text) {
-  static const std::string kWeights = file_of("model-1.safetensors", weight_texts().front());  // beside the index
+  static const std::string kWeights = file_of("model-1.safetensors", weight_texts().front());  // in the index's folder
   const trainer::WeightFiles files(file_of("model.safetensors.index.json", text));
 }
 

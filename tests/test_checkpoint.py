@@ -79,7 +79,7 @@ def read_safetensors(path: Path) -> tuple[Arrays, dict[str, str]]:
     arrays: Arrays = {}
     end = 0
     for name, entry in header.items():
-        assert entry["data_offsets"][0] == end, "tensors lie one behind the other"
+        assert entry["data_offsets"][0] == end, "tensors are contiguous"
         end = entry["data_offsets"][1]
         arrays[name] = as_f32(data[slice(*entry["data_offsets"])], entry["dtype"]).reshape(entry["shape"])
     assert end == len(data)

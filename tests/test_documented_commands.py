@@ -2,7 +2,7 @@
 
 A command is a line of a block that begins with ```sh (or a line that begins with "$ " in a block of output), or a code span in a text
 that begins with a program of ours. Flags of all are looked up in the program's --help. Those in blocks are run, made small by flags of
-their own (SMALL), except those that NOT_RUN lists with the reason. Batch scripts for Slurm, of which pages tell, are checked but not run.
+their own (SMALL), except those that NOT_RUN lists with the reason. Batch scripts for Slurm that pages describe are checked but not run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"-m compare sass", "needs nvcc's cuobjdump"),
     (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),
     (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/stored_test.py runs it"),
-    (r"-m compare (?!sass)", "measures for minutes, beside other libraries"),
+    (r"-m compare (?!sass)", "measures for minutes, against other libraries"),
     (r"/tests/\w+_test", "a test program"),
     (r" tests/test_\w+\.py ", "tries for minutes what the file tries for seconds as a test"),
     (r"--(transport|device) (cuda|nccl)|^nsys ", "needs a GPU"),
@@ -235,7 +235,7 @@ def prepared(folder: Path, words: tuple[str, ...]) -> list[str]:
 
 
 def run(folder: Path, command: Command) -> str | None:
-    """Runs it; says what went wrong."""
+    """Runs it; returns what went wrong."""
     if command.words[0] == "mpirun" and not MPIRUN[0]:
         return None
     call = prepared(folder, command.words)

@@ -57,7 +57,7 @@ def steps_on_gpus() -> list[GpuStep]:
     return [step for step in steps_in("{B}/bin/") if "cpu" not in step.words]
 
 
-@pytest.mark.skipif(HAS_GPU, reason="there is a GPU: the script itself says whether the commands work")
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU: the script itself reports whether the commands work")
 @pytest.mark.parametrize("step", steps_on_gpus(), ids=str)
 def test_a_program_knows_its_flags_and_lacks_nothing_but_a_gpu(programs, tmp_path, step):
     words = [word.replace("{O}", str(tmp_path)) for word in step.words[1:]]

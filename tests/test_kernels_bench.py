@@ -88,7 +88,7 @@ def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_beside_copies(bench:
     # Rows of a microbatch, and the columns that one of two tensor ranks has.
     assert {("gemm_bias_gelu_fwd", "N32_C32_O128"), ("gemm_bias_gelu_fwd", "N32_C32_O64"),
             ("cross_entropy", "R32_V256"), ("cross_entropy_stats", "R32_V128_shard0of2")} <= shapes
-    assert len(kernels) == 2 * len(shapes), "each once, alone and with a copy beside it"
+    assert len(kernels) == 2 * len(shapes), "each once, alone and with a concurrent copy"
     assert {kernel["copies"] for kernel in kernels} == {1, 2}
 
 

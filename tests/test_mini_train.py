@@ -260,8 +260,8 @@ def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert losses_of(done) == losses_of(mini_train(mpi_programs, *words))
-    beside = "overlap with kernels" if threads == "multiple" else "nothing overlaps"
-    assert f"MPI_THREAD_{threads.upper()}: " in done.stdout and beside in done.stdout
+    expected = "overlap with kernels" if threads == "multiple" else "nothing overlaps"
+    assert f"MPI_THREAD_{threads.upper()}: " in done.stdout and expected in done.stdout
 
 
 def test_a_killed_rank_ends_all(mpi_programs: Programs) -> None:

@@ -26,7 +26,7 @@ def words_after(text: str, begin: str) -> list[str]:
     return next(line.removeprefix(begin) for line in text.splitlines() if line.startswith(begin)).split()
 
 
-# Command with a value that nothing is called: the refusal lists the names that are allowed. They are read one by one, with --list or
+# Command with an unknown name: the refusal lists the names that are allowed. They are read one at a time, with --list or
 # --print-plan, which keep the program from working.
 LISTS_OF_REFUSALS = [
     "all_reduce_perf --ranks 8 --print-plan --algo {}", "all_gather_perf --ranks 8 --print-plan --algo {}",
@@ -115,7 +115,7 @@ def test_each_listed_benchmark_is_taken(programs: Programs, tmp_path: Path) -> N
 
 
 def test_each_case_that_a_worker_names_is_printed_alike(programs: Programs) -> None:
-    """gate_suite.txt: as many cases as docs/gate.md says."""
+    """gate_suite.txt: as many cases as in docs/gate.md."""
     suite = (Path(__file__).resolve().parent.parent / "ci" / "gate_suite.txt").read_text(encoding="utf-8")
     page = (Path(__file__).resolve().parent.parent / "docs" / "gate.md").read_text(encoding="utf-8")
     cases = 0

@@ -163,7 +163,7 @@ def test_a_wrong_decay_is_found(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("--optimizer", "lion"), "--optimizer lion: "),
         (("--optimizer", "sgd", "--momentum", "0.9"), "--momentum 0.9: --optimizer sgd has no such number; allowed: --optimizer momentum"),
@@ -172,6 +172,6 @@ def test_a_wrong_decay_is_found(world: World) -> None:
         (("--optimizer", "momentum", "--eps", "1"), "allowed: --optimizer rmsprop or adam or adamw"),
     ],
 )
-def test_numbers_that_an_optimizer_does_not_have_are_refused(programs: Programs, words: tuple[str, ...], says: str) -> None:
+def test_numbers_that_an_optimizer_does_not_have_are_refused(programs: Programs, words: tuple[str, ...], expected: str) -> None:
     done = programs.run("mini_train", *words)
-    assert done.returncode == 6 and done.stdout == "" and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 6 and done.stdout == "" and expected in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -163,7 +163,7 @@ def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
     both.write_text(ddp.read_text(encoding="utf-8") + zero.read_text(encoding="utf-8"), encoding="utf-8")
     report_of(both, tmp_path / "page")
     buckets = (tmp_path / "page" / "buckets.html").read_text(encoding="utf-8")
-    assert "counted in the plans that ran: as the formula says" in buckets
+    assert "counted in the plans that ran: equal to the formula" in buckets
     page = (tmp_path / "page" / "sharding.html").read_text(encoding="utf-8")
     assert "ZeRO 3, gathered when needed" in page.replace("\N{NO-BREAK SPACE}", " ")
     assert (tmp_path / "page" / "figures" / "sharding-1-memory.svg").exists()

@@ -351,7 +351,7 @@ def test_actions_on_parameters_are_said_to_be_left_out(programs: Programs, tmp_p
 
 
 def test_real_kernels_run_the_schedule_that_was_asked_for(programs: Programs, tmp_path: Path) -> None:
-    """The trainer ran each schedule; the simulation beside it has the times of one rank alone."""
+    """The trainer ran each schedule; its simulation has the times of one rank alone."""
     done = pipeline(programs, "--mode", "real", "--schedule", "1f1b,zb_v,chimera,dualpipe", "--stages", "2", "--microbatches", "4",
                     "--repeat", "3", "--hidden", "32", "--length", "16", "--json", str(tmp_path / "real.jsonl"))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Long work on a terminal says how far it is, and Ctrl-C says what was kept; nothing of it goes to a pipe."""
+"""Long work on a terminal shows how far it is, and Ctrl-C reports what was kept; nothing of this goes to a pipe."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (["--model", "nope"], "'nope' is not known; allowed: nano"),
         (["--machine", "nope"], "allowed: a100-pcie dgx-a100"),
@@ -181,8 +181,8 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--layout", "order=tp-dp,pp=2"], "order=tp-dp lacks pp, which has 2 ranks"),
     ],
 )
-def test_what_is_wrong_is_one_line(programs, words, says):
-    assert says in programs.refusal("simulate", *words)
+def test_what_is_wrong_is_one_line(programs, words, expected):
+    assert expected in programs.refusal("simulate", *words)
 
 
 def test_a_refusal_leaves_the_old_file(programs, tmp_path):

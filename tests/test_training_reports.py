@@ -67,7 +67,7 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
     run, *lines = written(programs, path, "scaling", *SMALL, *words)
     assert run["ranks"] == 4 and run["basis"] == "measured"
     assert [line["choices"]["mode"] for line in lines] == ["weak"] * 5 + ["strong"] * 5
-    beside = set()
+    concurrent = set()
     for line in lines:
         times = {step["mode"]: step for step in line["times"]}
         assert list(times) == ["isolated", "contended", "measured"]
@@ -84,9 +84,9 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
         # A single rank has no other rank to slow it down.
         if line["ranks"] == 1:
             assert "slowdowns" not in line and times["isolated"]["samples_us"] == times["contended"]["samples_us"]
-        beside |= {slow["beside"] for slow in line.get("slowdowns", [])}
+        concurrent |= {slow["beside"] for slow in line.get("slowdowns", [])}
     # On a busy machine the ranks of one line may have run one after the other; not those of all lines.
-    assert "kernels of other ranks" in beside
+    assert "kernels of other ranks" in concurrent
     assert load([str(path)]).steps[1].layout.text == "dp=2,zero=3"
 
 

@@ -44,8 +44,8 @@ def with_rules(folder: Path, name: str = "rules.conf") -> tuple[str, ...]:
 
 @pytest.fixture(name="tuned", scope="module")
 def _tuned(openmpi: Programs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with a rules file that says ring for 4 ranks from 724 bytes to 1448: entries as of a run with 4 ranks at 1 KiB are put
-    into the table that 2 ranks have measured, and those of 2 ranks measured anew."""
+    """Folder with a rules file with ring for 4 ranks from 724 bytes to 1448: entries as of a run with 4 ranks at 1 KiB are put
+    into the table that 2 ranks have measured, and those of 2 ranks measured again."""
     folder = tmp_path_factory.mktemp("tuned")
     tune(openmpi, 2, folder, "reduce_scatter,all_to_all_v")
     table = json.loads((folder / "table.json").read_text())

@@ -1,5 +1,5 @@
 // For tests: processes that make NCCL's communicators for all groups of a training step, over a fake of NCCL's calls
-// that tells who joined what. A process here is whatever has a NotingNccl of its own: a thread, or one of mpirun's.
+// that records who joined what. A process here is whatever has a NotingNccl of its own: a thread, or one of mpirun's.
 #pragma once
 
 #include <array>

@@ -96,7 +96,7 @@ inline TrainResult run(const workload::Layout& layout) {
   return run(options_of(layout));
 }
 
-// So many steps of one run and, from their checkpoint, the rest of another; what the other has found.
+// This many steps of one run and, from their checkpoint, the rest of another; what the other has found.
 inline TrainResult resumed(TrainOptions before, TrainOptions after, std::int64_t steps) {
   const core::TemporaryFolder folder;
   before.steps = steps;

@@ -254,7 +254,7 @@ void cut_offload_files() {
   }
 }
 
-// Gradients are not among them: each step writes them anew.
+// Gradients are not among them: each step rewrites them.
 TEST(Offload, AShortReadIsOneLineAndLeavesTheCheckpoint) {
   const std::string layout = "dp=2,microbatch=2,batch=8,zero=3,dtype=bf16";
   for (const std::string kind : {"optimizer", "parameters"}) {
