@@ -227,7 +227,7 @@ def _shortest(line: ScheduleLine) -> float:
 def _without_timeline(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
     without = sorted({line.schedule for line in lines if not line.timeline})
     if without:
-        yield Note("info", f"No timeline is recorded of {joined(without)}: no chart is drawn of "
+        yield Note("info", f"No timeline was recorded for {joined(without)}, so there is no chart of "
                            f"{'it' if len(without) == 1 else 'them'}.")
 
 
@@ -288,7 +288,7 @@ def _without_ceiling(roofline: Roofline) -> Iterable[Note]:
         missing = [kernel for kernel in cases.values() if kernel.share is None]
         name = way_text(way, roofline.device)
         if missing and not roofline.ceilings_for(way).all:
-            yield Note("warning", f"{name}: no ceilings were measured for it, so it is unknown how close to a limit are its "
+            yield Note("warning", f"{name}: no ceilings were measured for it, so no limit is known for its "
                                   f"{counted(len(missing), 'kernel')}.")
         elif missing:
             yield Note("warning", f"{name}: {counted(len(missing), 'timed kernel')} of {len(cases)} {have(missing)} "
@@ -298,7 +298,7 @@ def _without_ceiling(roofline: Roofline) -> Iterable[Note]:
 def _above(roofline: Roofline) -> Iterable[Note]:
     above = sorted((kernel for kernel in _all_timed(roofline) if (kernel.share or 0) > ABOVE), key=lambda kernel: -kernel.share)
     return found_note("warning", above, "timed kernel", lambda _: (
-        f"{are(above)} faster than the ceiling that is to bind {'it' if len(above) == 1 else 'them'}, {case_of(above[0]).full} most "
+        f"{are(above)} faster than the ceiling that should bind {'it' if len(above) == 1 else 'them'}, {case_of(above[0]).full} most "
         f"({above[0].cache}, {counted(above[0].threads, 'thread')}: {share_text(above[0].share)}): its operands came from a nearer cache "
         "than is supposed, or the machine was slower when the ceiling was measured"))
 

@@ -396,7 +396,7 @@ def _dtype(simulated: Simulation) -> str:
 def simulation_in(file: str) -> Simulation:
     found = load([file]).simulations
     if len(found) != 1:
-        raise ReportError(f"{file}: has {len(found)} simulations; allowed: one, of simulate --json with the profile's model and layout")
+        raise ReportError(f"{file}: has {len(found)} simulations; allowed: one, from simulate --json with the profile's model and layout")
     return found[0]
 
 

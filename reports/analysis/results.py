@@ -126,7 +126,7 @@ def _source_text(prediction: Prediction) -> str:
     if prediction.played_out:
         return "Played out message by message, with the alpha and beta that the program measured, the plans predict"
     fit = prediction.fit
-    return f"With {time_text(fit.alpha_us)} a message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
+    return f"With {time_text(fit.alpha_us)} per message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
 
 
 def _predicted(family: Family, predictions: Predictions) -> Series:
@@ -253,7 +253,7 @@ def _fit_text(fit: Union[Fit, NoFit], link: Optional[Link]) -> str:
     if isinstance(fit, NoFit):
         return f"No alpha and beta: {fit.reason}."
     was = f"; the emulated link was set to{link_text(link)[len(' link of'):]}" if link else ""
-    doubt = " That is a poor fit: do not lean on predictions from it." if fit.poor else ""
+    doubt = " That is a poor fit: do not rely on its predictions." if fit.poor else ""
     return (f"A message costs alpha = {time_text(fit.alpha_us)} and its bytes pass at 1/beta = {rate_text(fit.gbps)} "
             f"(fitted over {fit.sizes} sizes, half of them within {short(100 * fit.typical_error, 2)} %, the worst "
             f"{short(100 * fit.worst_error, 2)} % off at {bytes_text(fit.worst_bytes)}, R² {fit.r2:.4f}{was}).{doubt}")

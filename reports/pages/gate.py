@@ -36,7 +36,7 @@ def _history(result: GateResult) -> list[Drawing]:
     subtitle = dotted(result.name, "dashed: change points, with the commits to blame at the right",
                        f"{counted(left_out, 'case')} more in the records" if left_out else "")
     return [drawing("parts", f"{result.anchor}-history", "gate_figures.history_figure", shown, title, unbroken(subtitle),
-                    what="A line a case over record files, with change points")]
+                    what="One line per case over record files, with change points")]
 
 
 def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold: float) -> list[Drawing]:
@@ -48,7 +48,7 @@ def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold:
     return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_figure",
                     (cases, threshold, result.compared.confidence), title,
                     unbroken(dotted(result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s")),
-                    what="A row a case: the change with its interval, worst first")]
+                    what="One row per case: the change with its interval, worst first")]
 
 
 def _drawings(result: GateResult) -> list[Drawing]:

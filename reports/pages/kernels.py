@@ -89,7 +89,7 @@ _FIGURES = {  # the function, what it shows, its description
     "roofline": ("kernel_figures.roofline_figure", "Speed in FLOP/s against arithmetic intensity in FLOP per byte, with the measured ceilings",
                  "bands: from the least to the most that copy, read, triad or fma, gemm reach"),
     "shares": ("kernel_dots.shares_figure", "Share of the binding ceiling of each kernel",
-               "a dot a shape and dtype, at the median; farthest from the limit first"),
+               "one dot per shape and dtype, at the median; farthest from the limit first"),
     "caches": ("kernel_dots.dumbbells_figure", "GB/s of each kernel with cold and with warm caches", "at the median"),
     "threads": ("kernel_dots.dumbbells_figure", "GB/s of each kernel with few and with many threads", "at the median"),
 }
@@ -178,6 +178,6 @@ def _bad(records: Records) -> list[BadLine]:
 
 PAGE = Page(
     3, "kernels", "Kernels", "How far is each kernel from what this machine can do?",
-    "How far is each kernel from what this machine can do, and what holds it back?",
+    "How far is each kernel from what this machine can do, and what limits it?",
     records=lambda records: records.only("kernels", "ceilings"), results=analyse_kernels, sections=each(_section), figure="roofline",
     facts=_facts, findings=kernel_findings, notes=notes_on_kernels, bad=_bad, bad_heading="Wrong and failed kernels")

@@ -36,7 +36,7 @@ _COLUMNS = (
     numbers("tokens/s", lambda line: line.tokens_per_s, "tokens per second of all ranks", 5),
     words("efficiency %", efficiency_text, "tokens/s over the ideal: one rank's times the ranks that have cores; 95 % interval"),
     words("what takes the rest", lambda line: undecided_text(line) or losses_text(line) or "–", "shares of the step that their intervals decide"),
-    words("what contention leaves", lambda line: why_text(line, "contended") or "–", "measured minus contended, by part"),
+    words("unexplained by contention", lambda line: why_text(line, "contended") or "–", "measured minus contended, by part"),
 )
 # Columns of (layout, one of its slowdowns).
 _SLOWDOWNS = (
@@ -58,7 +58,7 @@ def _largest_gap(result: ScalingResult) -> str:
     if line is None:
         return "Measured minus predicted steps"
     because = why_text(line, "contended") or "no part by more than 1 % of the step"
-    return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
+    return f"Contention leaves most unexplained in {line_name(line)}: {because}"
 
 
 def _stars(result: ScalingResult) -> str:
@@ -89,7 +89,7 @@ def _drawings(result: ScalingResult) -> list[Drawing]:
     gap = any(piece.step("measured") for piece in result.pieces)
     wanted = (
         ("curve", "curve", "curve_figure", "Tokens per second by number of ranks, measured and simulated", bool(result.curves)),
-        ("losses", "losses", "losses_figure", "Efficiency of each layout, and what takes the rest", any(line.efficiency for line in result.run)),
+        ("losses", "losses", "losses_figure", "Efficiency of each layout, and its losses", any(line.efficiency for line in result.run)),
         ("three", "parts", "three_times_figure", "Time of each layout from its pieces alone, with contention, and measured", bool(result.pieces)),
         ("gap", "parts", "gap_figure", unbroken(_largest_gap(result)) if gap else "", gap))
     drawn = [drawing(kind, f"{result.anchor}-{name}", f"training_figures.{draw}", result, title, _stars(result), step_badge(result.first))
@@ -111,7 +111,7 @@ def _section(result: ScalingResult) -> Section:
 
 
 PAGE = Page(
-    13, "scaling", "Scaling", "How many tokens per second do more ranks give, and what eats the rest?",
-    "How well do layouts scale, what eats the rest, and do the pieces of a step explain the step?",
+    13, "scaling", "Scaling", "How many tokens per second do more ranks give, and what limits them?",
+    "How well do layouts scale, what limits them, and do the pieces of a step explain its time?",
     records=lambda records: records.parts("scaling"), results=analyse_scaling, sections=each(_section), figure="curve", facts=_facts,
     bad_heading="Failed layouts")

@@ -85,7 +85,7 @@ _OVERLAP = (
     numbers("collectives ms", lambda line: line.overlap.communication_alone_ms, "collectives alone, sequentially"),
     numbers("step ms", lambda line: line.makespan_ms, "both overlapped"), numbers("exposed ms", exposed_ms, "step minus computing"),
     numbers("hidden %", lambda line: 100 * line.overlap.efficiency, "part of the collectives that computing hides", 3),
-    Column("vs simulated", "step over that in virtual time", lambda line: _against(line, line.simulated_ms)),
+    Column("vs simulated", "step over the step in virtual time", lambda line: _against(line, line.simulated_ms)),
     numbers("runs", lambda line: len(line.samples_ms), "steps that were taken"),
 )
 
@@ -158,14 +158,14 @@ def _charted(result: WorkloadResult) -> list[Case]:
 def _growth_drawing(number: int, growth: Growth) -> Drawing:
     subtitle = dotted(counted(growth.ranks, "rank"), Workload(growth.ranks, 0, growth.times).times_text, _slices_text(growth.slices))
     return drawing("growth", f"growth-{number}", "step_figures.growth_figure", growth, _growth_title(growth), subtitle,
-                   step_badge([growth.basis]), "Bubble against the number of microbatches, a line a schedule")
+                   step_badge([growth.basis]), "Bubble against the number of microbatches, one line per schedule")
 
 
 def _workload_drawings(result: WorkloadResult, charts: Sequence[Case]) -> list[Drawing]:
     drawn = [drawing("tradeoff", f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", "step_figures.tradeoff_figure",
                      contest, "Bubble of each schedule against the activations that a rank holds",
                      dotted(result.name, _slices_text(contest.slices)), step_badge([contest.basis]),
-                     "Bubble against activations held, a point a schedule")
+                     "Bubble against activations held, one point per schedule")
              for contest in result.contests if len(contest.entries) > 1 and any(line.peak for _, line in contest.entries)]
     return drawn + [drawing("gantt", f"{result.anchor}-gantt-{number}", "gantt.gantt_figure", charts_of(case.lines),
                             case_title(case), _case_subtitle(case), step_badge([line.basis for line in case.lines]),
@@ -182,7 +182,7 @@ def step_drawings(lines: Sequence[ScheduleLine], anchor: str) -> list[Drawing]:
 def _step_drawing(line: ScheduleLine, stem: str) -> Drawing:
     overlap = line.overlap
     title = unbroken(f"{way_text(line)}, {link_text(line.run.link)}: a step takes {time_text(1e3 * line.makespan_ms)}, {hidden_text(line)}")
-    subtitle = dotted(f"{counted(overlap.layers, 'layer')} of {bytes_text(overlap.bytes_per_layer, 3)}", overlap.algorithm, "a row a replica")
+    subtitle = dotted(f"{counted(overlap.layers, 'layer')} of {bytes_text(overlap.bytes_per_layer, 3)}", overlap.algorithm, "one row per replica")
     return drawing("gantt", stem, "gantt.gantt_figure", charts_of([line]), title, subtitle, step_badge([line.basis]),
                    "What each replica does over time")
 
@@ -199,7 +199,7 @@ def _overlap(result: OverlapResult) -> Section:
     bars = drawing("parts", f"{result.anchor}-bars", "stacked_bars.overlap_figure", result,
                    "Computing, and hidden and exposed communication of a step",
                    dotted(result.name, "fastest links first, for each the shortest step first"), step_badge([result.first.basis]),
-                   "A bar a case: computing, and what of the collectives is exposed")
+                   "One bar per case: computing, and the exposed part of the collectives")
     rows = table("Every case: fastest links first, for each the shortest step first", _OVERLAP, result.lines)
     return group(result, sentences, [bars, *step_drawings(result.lines, result.anchor)], [rows], link=result.name)
 
@@ -225,8 +225,8 @@ def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
 
 
 PAGE = Page(
-    9, "schedules", "Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?",
-    "Which order of forward and backward wastes least time, and what memory it takes.",
+    9, "schedules", "Pipeline schedules", "Which order of forward and backward wastes the least time, and how much memory does it need?",
+    "Which order of forward and backward wastes the least time, and how much memory it needs.",
     records=lambda records: records.select(schedules=tuple(line for line in records.schedules if not line.has_buckets)),
     results=lambda records: (*analyse_schedules(records), *analyse_overlap(records)), sections=_sections, figure="tradeoff", facts=_facts,
     notes=lambda records, results: notes_on_schedules(records))

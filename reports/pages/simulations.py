@@ -62,14 +62,14 @@ def _bars(kind: str, result: LayoutResult, title: str) -> Drawing:
                       f"all with {', '.join(result.common)}" if result.common else "",
                       f"the first {MOST_BARS} of {len(result.lines)}" if len(result.lines) > MOST_BARS else "")
     return drawing(kind, f"{result.anchor}-{kind}", f"stacked_bars.layout_{kind}_figure", result, title, subtitle, step_badge([result.first.basis]),
-                   "A bar a layout, of stacked parts")
+                   "One bar per layout, of stacked parts")
 
 
 def _chart(line: Simulation, stem: str) -> Drawing:
     title = unbroken(f"{line.layout.text}, {line.schedule}: a step takes {time_text(1e3 * line.step_ms)}; "
                      f"{share_text(line.bubbles.of_makespan)} of it is bubble, MFU {share_text(line.mfu)}")
     subtitle = dotted(f"{line.model.name} on {counted(line.ranks, 'device')} of {line.machine}",
-                      "a row per stage of the pipeline, which stands for all ranks that do alike" if line.ranks > len(line.timeline or ()) else "")
+                      "one row per stage of the pipeline, which represents all its ranks" if line.ranks > len(line.timeline or ()) else "")
     return drawing("gantt", stem, "gantt.gantt_figure", charts_of([line]), title, subtitle, step_badge([line.basis]),
                    "What each rank does over time")
 

@@ -17,7 +17,7 @@ DRAWN = {
     "order": ("order_figure", "Parts of the step for each order of the ranks"),
     "bubbles": ("bubbles_figure", "Share of the time in which ranks compute, without and with work in bubbles, for each schedule"),
     "clocks": ("clocks_figure", "Energy of a step against its time, for each part that has a clock of its own"),
-    "tornado": ("tornado_figure", "Change of the step's time when a figure of the machine changes either way"),
+    "tornado": ("tornado_figure", "Change of the step's time when a parameter of the machine changes either way"),
 }
 _FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
             "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",),
@@ -60,7 +60,7 @@ def _shown(name: str) -> str:
 
 def _section(result: StudyResult) -> Section:
     sources = sorted({line.source for line in result.lines if line.source})
-    published = [f"Published: {joined(sources)}. What was published is never part of what is simulated."] if sources else []
+    published = [f"Published: {joined(sources)}. Published values are never part of simulated ones."] if sources else []
     return group(result, [result.answer, *published], _drawings(result), [points_table(result)])
 
 
@@ -72,6 +72,6 @@ def _facts(records: Records, results: Sequence[StudyResult]) -> list[Fact]:
 
 
 PAGE = Page(
-    11, "studies", "Studies", "How far does it scale, which way wins, and what should one buy?",
-    "How far does a layout scale, which layout is fastest, what memory and order of ranks cost, and which figure of a machine matters.",
+    11, "studies", "Studies", "How far does it scale, which layout wins, and which hardware matters?",
+    "How far a layout scales, which layout is fastest, what memory and rank order cost, and which parameter of a machine matters.",
     records=lambda records: records.only("studies"), results=analyse_studies, sections=each(_section), figure="map", facts=_facts)

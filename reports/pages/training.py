@@ -72,10 +72,10 @@ def _kept_text(run: Training) -> str:
 
 _PREDICTED = (
     words("run", _short_name, "layout, dtype"), numbers("predicted ms", lambda run: run.predicted.step_ms, "simulated"),
-    numbers("measured ms", lambda run: run.predicted.measured_step_ms, "the step in the median"),
+    numbers("measured ms", lambda run: run.predicted.measured_step_ms, "the median step"),
     numbers("error %", lambda run: 100 * run.predicted.error, "predicted over measured, minus 1", 3),
     words("kernels", lambda run: f"{run.predicted.measured_kernels} of {run.predicted.kernels}" if run.predicted.kernels else "–",
-          "kernel shapes with a measured time, of all"),
+          "kernel shapes with a measured time, out of all"),
     words("the largest gap", lambda run: run.predicted.gap, "largest difference of a part, and its origin"),
 )
 
@@ -107,7 +107,7 @@ def tables_of(runs: Sequence[Training]) -> dict[str, Table]:
     found = {"Every run of the records": ((*_RUNS, *energy_columns(runs)), runs),
              "How replicas agree": (_replicas(compared(runs)), compared(runs)),
              "Activations in parts, or off the device": (_ACTIVATIONS, parted),
-             "Steps as they were predicted, and as they ran": (_PREDICTED, predicted_runs(runs)),
+             "Predicted and measured steps": (_PREDICTED, predicted_runs(runs)),
              "Collectives of profiled steps": (_PROFILED, _profiled(runs))}
     return {caption: table(caption, columns, lines) for caption, (columns, lines) in found.items()}
 
@@ -156,8 +156,8 @@ def _section(result: TrainingResult) -> Section:
     runs = result.lines if len(result.lines) <= MOST_LISTED else (result.fastest,)
     sentences = [loss_text(result.lines), predicted_text(result.lines), equal_bytes_text(result.lines), straggler_text(result.lines),
             *(joined_sentences(speed_text(run), energy_text(run)) for run in runs),
-            f"FLOPs per token are counted as {result.first.flop_convention}; MFU is over what a product of matrices reaches on all cores or "
-            "GPUs together, or as was stated."]
+            f"FLOPs per token are counted as {result.first.flop_convention}; MFU is relative to what a matrix product reaches on all cores or "
+            "GPUs together, or to the stated peak."]
     return group(result, [text for text in sentences if text], _drawings(result), list(tables_of(result.lines).values()),
                  drawable=sum(line.timeline is not None for line in result.lines))
 

@@ -160,7 +160,7 @@ def _legend(figure: Figure, styles: dict[str, Style]) -> None:
              for name, style in styles.items()]
     kinds = [Line2D([], [], color=MUTED, linestyle=(0, (5, 2)), linewidth=1.2, label="all of the communication, alone"),
              Line2D([], [], color=MUTED, linestyle=(0, (1, 1.6)), linewidth=1.4,
-                    label="ideal: if collectives took nothing of the cores"),
+                    label="ideal: if collectives took no time of the cores"),
              Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=10, markerfacecolor="none",
                     markeredgewidth=1.5, label="least exposed, and % hidden of what can be")]
     for row, handles in enumerate((kinds, links)):

@@ -225,8 +225,8 @@ def tornado_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.set_xlim(-1.22 * widest, 1.22 * widest)
     axes.axvline(0, color=INK, linewidth=0.9, zorder=4)
     axes.set_xlabel("change of the step's time (%)")
-    handles = [Patch(color=numbered(0).colour, label=f"{short(percent)} % more of the figure"),
-               Patch(color=numbered(1).colour, label=f"{short(percent)} % less of the figure")]
+    handles = [Patch(color=numbered(0).colour, label=f"{short(percent)} % more"),
+               Patch(color=numbered(1).colour, label=f"{short(percent)} % less")]
     legend_below(figure, handles, 2, (0.6, 0.0))
     return figure
 
@@ -237,7 +237,7 @@ def bubbles_figure(result: StudyResult, heading: Heading) -> Figure:
     points = result.simulated
     figure, top = new_figure(heading, 1.6 + 0.62 * len(points), 8.6)
     axes = axes_within(figure, top, 0.16 * 8.6, 0.04 * 8.6, 0.75)
-    row_axes(axes, [f"{point.series}\n{point.values['refresh_steps']:.0f} steps a refresh" for point in points], 8.5)
+    row_axes(axes, [f"{point.series}\n{point.values['refresh_steps']:.0f} steps per refresh" for point in points], 8.5)
     for row, point in enumerate(points):
         for at, name in enumerate(("utilization_without_percent", "utilization_percent")):
             axes.barh(row + 0.36 * (at - 0.5), point.values[name], height=0.34, color=numbered(1 - at).colour, zorder=3)

@@ -55,7 +55,7 @@ def test_cases_are_worst_first(result_of):
 
 @pytest.mark.parametrize("cases, text", [
     ([], "No cases were compared."),
-    ([summary("same")], "The one case is the same within 2 %."),
+    ([summary("same")], "The only case is the same within 2 %."),
     ([summary("same"), summary("same")], "All 2 cases are the same within 2 %."),
     ([summary("same", channel="exact")] * 2, "All 2 cases are equal."),
     ([summary("undecided")], "Nothing is known to be slower; 1 of 1 case is undecided."),
@@ -64,7 +64,7 @@ def test_cases_are_worst_first(result_of):
     ([summary("undecided"), summary("same"), summary("undecided")], "Nothing is known to be slower; 2 of 3 cases are undecided."),
     ([summary("faster", 0.9), summary("same")], "Nothing is slower: 1 faster, 1 same."),
     ([summary("new", None, "exact"), summary("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),
-    ([summary("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
+    ([summary("slower", 1.2)], "The only case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
     ([summary("slower", 1.00001, "exact"), summary("same")], "1 of 2 cases costs more: a by +0.001 %."),
     ([summary("slower", None, "exact"), summary("same")], "1 of 2 cases costs more: a."),
 ])

@@ -116,7 +116,7 @@ def test_runs_name_the_gpu_and_whether_ranks_share_it_and_no_threads_of_the_cpu(
     assert result.name.endswith("128 tokens per sequence, on NVIDIA H200")
     text = result.findings[0].text
     assert text.startswith("dp=1, bf16, 65,536 tokens per step: 163 ms, 402,000 tokens/s")
-    assert "659 tokens a joule at 610 W of 1 GPU. After" in text
+    assert "659 tokens per joule at 610 W of 1 GPU. After" in text
     assert len(result.lines) == 3 and result.fastest.tokens_per_step == 65536
 
 

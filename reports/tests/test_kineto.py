@@ -138,7 +138,7 @@ def test_the_page_has_the_measured_and_the_simulated_step(tmp_path, capsys):
     assert tables["Every run of the records"].lines[0].cells[6].text == "–"
     assert report_main([*files, "-o", str(tmp_path / "page")]) == 0
     text = (tmp_path / "page" / "training.html").read_text()
-    assert "Collectives of profiled steps" in text and "Steps as they were predicted, and as they ran" in text
+    assert "Collectives of profiled steps" in text and "Predicted and measured steps" in text
     assert "the largest gap" in capsys.readouterr().out
 
 

@@ -139,7 +139,7 @@ def test_sentences_on_contexts(context_results):
     assert memory_sentence(context_results[0]) == "At 2,048 tokens a rank holds ring 8 MiB and zigzag 8 MiB."
     assert hidden_sentence(context_results[0]) == ("At 2,048 tokens kernels hide ring 80 % and zigzag 100 % of the time that "
                                            "communication takes alone.")
-    assert load_sentence(context_results[0]) == ("The rank with most to compute has 1 times the mean in zigzag and 1.75 times the "
+    assert load_sentence(context_results[0]) == ("The rank with the most computation has 1 times the mean in zigzag and 1.75 times the "
                                          "mean in ring.")
     assert context_bytes_sentence(context_results[0]).endswith("within 1.0e-06 of the largest in all 32 passes.")
 

@@ -354,7 +354,7 @@ def test_points_without_values_are_listed_not_drawn(tmp_path):
 
 def test_the_map_counts_winners_and_close_calls(tmp_path):
     (result,) = results_of(tmp_path, LayoutWorld().study())
-    assert result.answer == ("Of 4 cells the winner is PP+DP in 2 and ZeRO-3 in 2. In 0 the next way is less than 5 % slower.")
+    assert result.answer == ("Of 4 cells the winner is PP+DP in 2 and ZeRO-3 in 2. In 0 the second best is less than 5 % slower.")
 
 
 def test_sensitivity_names_the_figures_that_move_most(tmp_path):
@@ -362,8 +362,8 @@ def test_sensitivity_names_the_figures_that_move_most(tmp_path):
     (result,) = results_of(tmp_path, [point("sensitivity", series=name, at={"value": 1.0, "percent": 10.0},
                                             values={"more_percent": more, "less_percent": less, "step_ms": 1.0})
                                       for name, (more, less) in figures.items()])
-    assert result.answer == ("Changed by 10 %, device.matrix_tflops by 7.0 % and levels.0.gbps by 1.5 % move the step most; 1 of 3 "
-                             "figures move it by less than 0.05 %.")
+    assert result.answer == ("A change of 10 % affects the step time most for device.matrix_tflops (7.0 %) and levels.0.gbps (1.5 %); 1 of 3 "
+                             "parameters change it by less than 0.05 %.")
 
 
 def test_clocks_say_what_they_save_at_which_time(tmp_path):
@@ -371,5 +371,5 @@ def test_clocks_say_what_they_save_at_which_time(tmp_path):
                     values={"saved_percent": saved, "step_ms": 100 + slower, "joules": 1e4 * (1 - saved / 100)})
               for name, slower, saved in (("stage", 0.0, 1.5), ("stage", 5.0, 9.0), ("unit", 0.0, 12.0), ("unit", 5.0, 20.25))]
     (result,) = results_of(tmp_path, points)
-    assert result.answer == ("Of the energy at the top clock with a clock for each stage 1.5 %, and 9.0 % where the step may take 5 % longer; "
-                             "with a clock for each unit 12.0 %, and 20.2 % where the step may take 5 % longer, the step as long as before.")
+    assert result.answer == ("Energy saved compared with the top clock without a longer step: with a clock for each stage 1.5 %, and 9.0 % where the step may take 5 % longer; "
+                             "with a clock for each unit 12.0 %, and 20.2 % where the step may take 5 % longer.")

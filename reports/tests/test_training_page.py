@@ -117,7 +117,7 @@ def test_a_prediction_is_shown_with_its_run(tmp_path):
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert names == ["dp=2, f32: predicted", "measured", "dp=2, bf16: predicted", "measured"]
     assert any("45 ms, -10 %" in text.get_text() for text in figure.axes[0].texts)
-    assert len(tables_of(result.lines)["Steps as they were predicted, and as they ran"].lines) == 2
+    assert len(tables_of(result.lines)["Predicted and measured steps"].lines) == 2
     assert predicted_text(report_of(load([write(tmp_path / "u.jsonl", [world.run(), world.training()])])).results("training")[0].lines) == ""
 
 
@@ -168,10 +168,10 @@ def test_lines_that_were_counted_show_it_and_others_have_dashes(analysis_of):
 
 
 @pytest.mark.parametrize("stage, fields, expected", [
-    (0, {}, "replicas"), (1, {}, "ZeRO 1"), (3, {}, "ZeRO 3, gathered ahead"), (3, {"optimizer": "sgd"}, "ZeRO 3, gathered ahead, sgd"),
-    (3, {"compression": "int8"}, "ZeRO 3, gathered ahead, gradients as int8 (qgZ)"),
-    (3, {"secondary_ranks": 2}, "ZeRO 3, gathered ahead, secondary copy over 2 (hpZ)"),
-    (3, {"compression": "int4", "near_ranks": 2}, "ZeRO 3, gathered ahead, gradients as int4 in two hops, 2 ranks first (qgZ)")])
+    (0, {}, "replicas"), (1, {}, "ZeRO 1"), (3, {}, "ZeRO 3, prefetched"), (3, {"optimizer": "sgd"}, "ZeRO 3, prefetched, sgd"),
+    (3, {"compression": "int8"}, "ZeRO 3, prefetched, gradients as int8 (qgZ)"),
+    (3, {"secondary_ranks": 2}, "ZeRO 3, prefetched, secondary copy over 2 (hpZ)"),
+    (3, {"compression": "int4", "near_ranks": 2}, "ZeRO 3, prefetched, gradients as int4 in two hops, 2 ranks first (qgZ)")])
 def test_a_row_of_zero_names_what_ran(analysis_of, stage, fields, expected):
     table = _table(analysis_of, sharding(stage, **fields))
     assert _texts(table.lines[0])[0] == expected

@@ -90,7 +90,7 @@ def headline(cases: Sequence[Case], threshold: float) -> str:
         return f"Nothing is known to be slower; {undecided:,} of {counted(len(cases), 'case')} {verb} {what}."
     if all(case.verdict == "same" for case in cases):
         equal = "equal" if all(case.channel == "exact" for case in cases) else f"the same within {limit_text(threshold)}"
-        return f"All {len(cases):,} cases are {equal}." if len(cases) > 1 else f"The one case is {equal}."
+        return f"All {len(cases):,} cases are {equal}." if len(cases) > 1 else f"The only case is {equal}."
     verb = "costs more" if all(case.channel in COUNTED for case in cases) else "is slower"
     return f"Nothing {verb}: {counts_text(cases)}."
 
@@ -103,7 +103,7 @@ def _slower_sentence(slower: Sequence[Case], number: int) -> str:
     by = change_text(worst.ratio, worst.channel) + ("" if interval == NONE else f" ({interval})")
     by = "" if worst.ratio is None else f" by {by}"
     if number == 1:
-        return f"The one case {verb}: {worst.case}{by}."
+        return f"The only case {verb}: {worst.case}{by}."
     if len(slower) == 1:
         return f"1 of {counted(number, 'case')} {verb}: {worst.case}{by}."
     most = f"{worst.case} most{',' if by else ''}"

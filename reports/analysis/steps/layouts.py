@@ -220,7 +220,7 @@ def _map_answer(result: StudyResult) -> str:
     none = len(result.lines) - len(cells)
     close = sum(cell.values.get("margin_percent", math.inf) < 5 for cell in cells)
     return (f"Of {counted(len(result.lines), 'cell')} the winner is {text}" + (f"; in {none} nothing fits" if none else "") +
-            f". In {close} the next way is less than 5 % slower.")
+            f". In {close} the second best is less than 5 % slower.")
 
 
 def _memory_answer(result: StudyResult) -> str:
@@ -238,7 +238,7 @@ def _recompute_answer(result: StudyResult) -> str:
     none = points[0]
     fitting = [point for point in points if point.fits]
     least = min(points, key=lambda point: point.values["memory_gb"])
-    text = (f"Against {none.series}, {least.series} needs {short(least.values['memory_gb'])} in place of "
+    text = (f"Against {none.series}, {least.series} needs {short(least.values['memory_gb'])} instead of "
             f"{short(none.values['memory_gb'])} GB and {_more(least, none)}")
     if not fitting:
         return f"{text}; none of them fits."
@@ -268,7 +268,7 @@ def _boundary_answer(result: StudyResult) -> str:
 def _order_answer(result: StudyResult) -> str:
     points = sorted(result.simulated, key=lambda point: point.values["step_ms"])
     if len(points) == 1:
-        return "There is one order only: one kind of parallelism has more than one rank."
+        return "There is only one order: only one kind of parallelism has more than one rank."
     best, worst = points[0], points[-1]
     return (f"{best.series} is best, {time_text(1e3 * best.values['step_ms'])} per step; {worst.series} takes "
             f"{worst.values['step_ms'] / best.values['step_ms']:.2f} times as long.")
@@ -282,14 +282,14 @@ def moved(point: StudyPoint) -> float:
 def _sensitivity_answer(result: StudyResult) -> str:
     points = sorted(result.simulated, key=lambda point: -moved(point))
     percent = points[0].at["percent"]
-    phrases = [f"{point.series} by {moved(point):.1f} %" for point in points[:3] if moved(point) >= 0.05]
+    phrases = [f"{point.series} ({moved(point):.1f} %)" for point in points[:3] if moved(point) >= 0.05]
     idle = sum(moved(point) < 0.05 for point in points)
-    return (f"Changed by {short(percent)} %, {joined(phrases)} move the step most" if phrases else "No figure moves the step") + \
-        f"; {idle} of {len(points)} figures move it by less than 0.05 %."
+    return (f"A change of {short(percent)} % affects the step time most for {joined(phrases)}" if phrases else "No parameter changes the step time") + \
+        f"; {idle} of {len(points)} parameters change it by less than 0.05 %."
 
 
 def _bubbles_answer(result: StudyResult) -> str:
-    chosen = [f"with {point.series} ranks compute {point.values['utilization_percent']:.1f} in place of "
+    chosen = [f"with {point.series} ranks compute {point.values['utilization_percent']:.1f} instead of "
             f"{point.values['utilization_without_percent']:.1f} % of the time, in {counted(round(point.values['refresh_steps']), 'step')} per refresh"
             for point in result.simulated]
     return f"{'; '.join(chosen)}.".replace("with", "With", 1)
@@ -304,16 +304,16 @@ def _clocks_answer(result: StudyResult) -> str:
             text += f", and {last.values['saved_percent']:.1f} % where the step may take {short(last.at['slower_percent'])} % longer"
         phrases.append(text)
     slower = result.simulated[0].at["slower_percent"]
-    return f"Of the energy at the top clock {'; '.join(phrases)}{'' if slower else ', the step as long as before'}."
+    return f"Energy saved compared with the top clock{'' if slower else ' without a longer step'}: {'; '.join(phrases)}."
 
 
 STUDIES: dict[str, tuple[str, Callable[[StudyResult], str]]] = {  # the question, and its answer
-    "scaling": ("How far does it scale, and what takes the rest?", _scaling_answer),
+    "scaling": ("How far does it scale, and what limits it?", _scaling_answer),
     "map": ("Which layout is fastest, by size of the model and bandwidth of a link?", _map_answer),
     "memory": ("How much memory per rank does each ZeRO stage need on N ranks?", _memory_answer),
-    "recompute": ("How much memory does recomputation save, and for how much time?", _recompute_answer),
+    "recompute": ("How much memory does recomputation save, and at what cost in time?", _recompute_answer),
     "tp_boundary": ("What does tensor parallelism cost beyond a node?", _boundary_answer),
-    "order": ("Which kind of parallelism belongs inside a node, and what does another order cost?", _order_answer),
-    "sensitivity": ("Which figure of the machine moves the step most?", _sensitivity_answer),
-    "bubbles": ("How full does a second-order optimizer make the bubbles of pipelines?", _bubbles_answer),
-    "clocks": ("How much energy do lower clocks save where a pipeline waits anyway, and for how much time?", _clocks_answer)}
+    "order": ("Which kind of parallelism belongs inside a node, and how much slower are other orders?", _order_answer),
+    "sensitivity": ("Which parameter of the machine affects the step time most?", _sensitivity_answer),
+    "bubbles": ("How much of a pipeline's bubbles can a second-order optimizer fill?", _bubbles_answer),
+    "clocks": ("How much energy do lower clocks save where a pipeline waits anyway, and at what cost in time?", _clocks_answer)}

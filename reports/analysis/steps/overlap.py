@@ -226,7 +226,7 @@ def way_text(line: ScheduleLine) -> str:
     """Name such as "ZeRO 2, buckets of 25 MiB"."""
     overlap = line.overlap
     if overlap.zero_stage == 3:
-        return f"ZeRO 3, {counted(overlap.prefetch, 'layer')} gathered ahead"
+        return f"ZeRO 3, {counted(overlap.prefetch, 'layer')} prefetched"
     buckets = f"buckets of {bytes_text(overlap.bucket_cap_bytes, 3)}" if overlap.bucket_cap_bytes else "one bucket"
     return buckets if overlap.zero_stage == 0 else f"ZeRO {overlap.zero_stage}, {buckets}"
 

@@ -228,7 +228,7 @@ def stage_text(step: Step) -> str:
     if step.zero_stage == 0:
         return f"replicas{away}"
     over = f" over {step.shard_ranks} of {step.ranks}" if step.shard_ranks < step.ranks else ""
-    gathered = "" if step.zero_stage < 3 else ", gathered ahead" if step.prefetch else ", gathered when needed"
+    gathered = "" if step.zero_stage < 3 else ", prefetched" if step.prefetch else ", gathered when needed"
     return f"ZeRO {step.zero_stage}{over}{gathered}{plus_text(step)}{away}"
 
 
@@ -254,7 +254,7 @@ def saved_text(result: ShardingResult) -> str:
 def agreement_text(result: ShardingResult) -> str:
     wrong = wrong_of(result.lines)
     if not wrong:
-        return f"Bytes held and sent are the formulas' to the byte in all of {counted(len(result.lines), 'row')}."
+        return f"Bytes held and sent equal the formulas exactly in all of {counted(len(result.lines), 'row')}."
     return f"{counted(len(wrong), 'row')} differ from the formulas: {stage_text(wrong[0])}: {wrong[0].error}."
 
 

@@ -139,11 +139,11 @@ def gain_text(result: LayersResult) -> str:
     known = sorted((case for case in result.cases if case.hidden_part is not None and case.one.ranks > 1), key=lambda case: -case.hidden)
     if not known:
         spread = max(_over(case.one, "serial", case.one).half / case.one.median_us("kernels") for case in result.cases)
-        return "Communication adds nothing that could be hidden." if spread < PRECISE else f"What communication adds is {undecided(spread)}."
+        return "Communication adds nothing that could be hidden." if spread < PRECISE else f"How much time communication adds is {undecided(spread)}."
     adds = sum(case.serial_us for case in known)
     whole = sum((case.hidden_part * (case.serial_us / adds) for case in known), exact(0.0))
     if whole.half > PRECISE:
-        return f"The part of communication that products hide is {undecided(whole.half, result.first.run.oversubscribed)}."
+        return f"How much communication products hide is {undecided(whole.half, result.first.run.oversubscribed)}."
     text = (f"Overlapped with products, {decided_share(whole)} is hidden of the {time_text(adds)} that communication adds to "
             f"{counted(len(known), 'layer')}")
     first, last = known[0], known[-1]
@@ -157,7 +157,7 @@ def _hidden_text(case: Case) -> str:
 def bytes_sentence(result: LayersResult) -> str:
     """Additional bytes of sequence parallelism, and whether counts equal the formulas."""
     wrong, passes = wrong_of(result.lines), sum(line.checked_passes for line in result.lines)
-    agreed = (f"Bytes are the formulas', and results one rank's within rounding, in all {passes:,} passes of "
+    agreed = (f"Bytes equal the formulas, and results equal one rank's within rounding, in all {passes:,} passes of "
               f"{counted(len(result.lines), 'row')}." if not wrong else
               f"{counted(len(wrong), 'row')} of {len(result.lines)} are wrong: {wrong[0].layer}: {wrong[0].error}.")
     more: dict[str, list[str]] = {}
@@ -193,7 +193,7 @@ def units_text(line: Step) -> str:
     whole = line.batch * line.length * line.hidden * DTYPE_BYTES.get(line.dtype, 0)
     unit = whole * (line.ranks - 1) / line.ranks
     if line.layer == "cross-entropy" or not unit:
-        return f"{bytes_text(round(line.sent_bytes), 3)}, three floats a token"
+        return f"{bytes_text(round(line.sent_bytes), 3)}, three floats per token"
     if line.grid != "none":
         return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} of it forward"
     return f"{bytes_text(round(line.sent_bytes), 3)}, {short(line.sent_bytes / unit)} E (t−1)/t"
@@ -295,7 +295,7 @@ def hidden_sentence(result: ContextResult) -> str:
     length = result.at_longest[0].length
     spread = max(hidden_of(line).half for line in result.at_longest)
     if spread > PRECISE:
-        return f"What kernels hide of communication at {length:,} tokens is {undecided(spread, result.first.run.oversubscribed)}."
+        return f"How much communication kernels hide at {length:,} tokens is {undecided(spread, result.first.run.oversubscribed)}."
     return (f"At {length:,} tokens kernels hide {_by_way(result, hidden, share_text)} of the time that communication takes "
             "alone.")
 
@@ -309,7 +309,7 @@ def exposed_sentence(result: ContextResult) -> str:
 def load_sentence(result: ContextResult) -> str:
     """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
     loads = by(result.at_longest, lambda line: short(load_of(line), 3), lambda line: line.way)
-    return "The rank with most to compute has " + joined(
+    return "The rank with the most computation has " + joined(
         [f"{load} times the mean in {joined(ways)}" for load, ways in sorted(loads.items())]) + "."
 
 
@@ -383,7 +383,7 @@ def skew_text(result: ExpertsResult) -> str:
     line = max(chosen, key=lambda each: each.load)
     ratio = _whole(line, "serial") / _whole(even_of(line, result), "serial")
     cost = (f"the layer takes {ratio.value:.2f} times as long as with the most even router" if ratio.spread <= PRECISE else
-            f"what that costs is {undecided(ratio.spread, line.run.oversubscribed)}")
+            f"the cost of that is {undecided(ratio.spread, line.run.oversubscribed)}")
     return (f"With a load of {line.load:.2f} times an even share the busiest of {line.ranks} ranks has "
             f"{line.most_rows / line.mean_rows:.2f} times the mean rows, and {cost}.")
 

@@ -98,10 +98,10 @@ def mfu(run: Training) -> float:
 
 
 def energy_text(run: Training) -> str:
-    """Words such as "541 tokens a joule at 620 W of 1 GPU"; empty without an energy counter."""
+    """Words such as "541 tokens per joule at 620 W of 1 GPU"; empty without an energy counter."""
     if run.energy is None:
         return ""
-    return f"{run.energy.tokens_per_joule:.3g} tokens a joule at {run.energy.watts:.3g} W of {run.energy.of}."
+    return f"{run.energy.tokens_per_joule:.3g} tokens per joule at {run.energy.watts:.3g} W of {run.energy.of}."
 
 
 def joined_sentences(*sentences: str) -> str:
@@ -371,7 +371,7 @@ def line_text(line: Step) -> str:
     because = why_text(line, "contended")
     return (f"{line_name(line)}: pieces timed alone give {_ms(isolated)}, with their measured contention "
             f"{_ms(contended)}, and the step takes {_ms(measured)}"
-            f"{f'; what contention leaves is {because}' if because else ''}.")
+            f"{f'; the rest is {because}' if because else ''}.")
 
 
 def _ms(step: StepTime) -> str:
