@@ -6,7 +6,7 @@ device, in microseconds); cuda_runtime and cuda_driver (what launched a kernel, 
 "autograd::engine::evaluate_function: ..." (backward) and record_param_comms. NCCL's kernels, or the record_param_comms with the same
 External id, have "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Process Group Ranks" (names as
 in torch/csrc/profiler/util.h). A send or receive that the host launched within the call of another collective (record_param_comms,
-"c10d::alltoall_base_", "nccl:all_to_all") belongs to that collective. docs/traces.md describes what becomes of them.
+"c10d::alltoall_base_", "nccl:all_to_all") belongs to that collective. docs/traces.md describes how they are counted.
 """
 import argparse
 import bisect

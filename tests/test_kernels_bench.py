@@ -78,7 +78,7 @@ TINY = ("--model", "nano,layers=1,hidden=32,heads=2,ffn_hidden=128,sequence=16",
         "dtype=f32,microbatch=2,batch=4;tp=2,dtype=f32,microbatch=2,batch=4", "--threads", "1", "--ceilings", "0", "--cache", "cold")
 
 
-def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_beside_copies(bench: str, tmp_path: Path) -> None:
+def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_with_copies(bench: str, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     done = run(bench, *TINY, "--copies", "1,2", "--benchmark_min_time=0.0005", "--json", str(path))
     assert done.returncode == 0, done.stderr

@@ -187,7 +187,7 @@ def test_list_names_every_schedule_with_its_source(programs: Programs) -> None:
     assert "DeepSeek-AI 2024 (arXiv:2412.19437)" in done.stdout and done.stdout.count("\n") >= 19
 
 
-def test_emulated_runs_say_so_and_have_the_simulation_beside_them(programs: Programs, tmp_path: Path) -> None:
+def test_emulated_runs_say_so_and_have_the_simulation(programs: Programs, tmp_path: Path) -> None:
     done = pipeline(programs, "--mode", "emulated", "--schedule", "1f1b,zb_v", "--stages", "4", "--microbatches", "6",
                     "--t-comm", "0.2", "--repeat", "3", "--json", str(tmp_path / "r.jsonl"))
     assert done.returncode == 0, done.stderr
@@ -332,7 +332,7 @@ def test_overlap_perf_refuses_in_one_line(programs: Programs, words: list[str], 
     assert done.stderr.startswith("overlap_perf: ") and text in done.stderr, done.stderr
 
 
-def test_a_suite_runs_schedules_beside_sweeps(programs: Programs, tmp_path: Path) -> None:
+def test_a_suite_runs_schedules_and_sweeps(programs: Programs, tmp_path: Path) -> None:
     suite = tmp_path / "suite.txt"
     suite.write_text("a 1 pipeline_perf --schedule gpipe,1f1b --microbatches 4\nb 1 overlap_perf --layers 2\n"
                      "c 1 sendrecv_perf --ranks 2 -b 8 -e 8 -n 2 --algo direct\n", encoding="utf-8")

@@ -193,7 +193,7 @@ def test_a_refusal_leaves_the_old_file(programs, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_suite_predicts_beside_what_it_measures(programs, tmp_path):
+def test_a_suite_predicts_and_measures(programs, tmp_path):
     suite = tmp_path / "suite.txt"
     suite.write_text("plan 1 simulate plan --model gpt3-1.3b --gpus 8 --batch 8 --top 2\nstep 1 simulate --layout pp=8,batch=8\n")
     programs.output("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "1")
@@ -232,7 +232,7 @@ def test_scaling_says_where_there_is_no_layout(programs, tmp_path):
 
 
 @pytest.mark.parametrize(("table", "runs"), [("sc21-weak", 10), ("sc21-strong", 9)])
-def test_published_runs_stand_beside_and_are_not_mixed(programs, tmp_path, table, runs):
+def test_published_runs_are_shown_and_not_mixed(programs, tmp_path, table, runs):
     points = points_of(programs, tmp_path / "p.jsonl", "scaling", "--published", table)
     published = [point for point in points if point["basis"] == "published"]
     simulated = [point for point in points if point["basis"] == "simulated"]

@@ -85,7 +85,7 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
         if line["ranks"] == 1:
             assert "slowdowns" not in line and times["isolated"]["samples_us"] == times["contended"]["samples_us"]
         concurrent |= {slow["beside"] for slow in line.get("slowdowns", [])}
-    # On a busy machine the ranks of one line may have run one after the other; not those of all lines.
+    # On a busy machine the ranks of one line may have run sequentially; but not of all lines.
     assert "kernels of other ranks" in concurrent
     assert load([str(path)]).steps[1].layout.text == "dp=2,zero=3"
 

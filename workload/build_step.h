@@ -56,7 +56,7 @@ std::int64_t declared_price(const KernelCall& call);
 // The work of K-FAC on the matrices of a transformer layer (Martens, Grosse 2015, arXiv:1503.05671), as kernels that a
 // machine prices: PipeFisher runs it in bubbles (Osawa et al. 2023, arXiv:2211.14133). The trainer does not run it.
 
-// Work for one matrix [outputs, inputs], for a rank's part of it.
+// Work for a rank's part of one matrix [outputs, inputs].
 struct SecondOrderWork {
   OperationKind product = OperationKind::none;
   KernelCall input_curvature;   // per microbatch: x' x, [inputs, inputs] in f32 of x in the compute dtype

@@ -188,7 +188,7 @@ double sent(const Grid& grid, const Exchange& exchange) {
   return schedules::wire_bytes(exchange.comm, std::llround(exchange.bytes), members_along(grid, exchange.group));
 }
 
-// A layer sends what the papers' formulas say its four products do, and a number or two of each row for its norms.
+// A layer sends the bytes of the papers' formulas for its four products, and a number or two per row for its norms.
 TEST(GridOperations, SendWhatThePapersSay) {
   for (const std::string& text : kGridsOfModels) {
     for (const char* more : {"", ",gated=yes,norm=rms,biases=no"}) {

@@ -101,7 +101,7 @@ struct OffloadStaging {
   std::int64_t bytes_of(OffloadKind kind, std::int64_t elems) const {
     return whole_blocks(elem_bytes[static_cast<std::size_t>(kind)] * elems);
   }
-  // Bytes of a piece: one kind after the other.
+  // Bytes of a piece: kind by kind.
   std::int64_t bytes_of(std::int64_t elems) const {
     std::int64_t bytes = 0;
     for (std::size_t kind = 0; kind < kNumOffloadKinds; ++kind) {

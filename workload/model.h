@@ -82,7 +82,7 @@ std::int64_t parameters_of(const Model& model);
 std::int64_t active_parameters_of(const Model& model);  // those that a token uses
 
 // Counts of operations by part, because published numbers rarely say what they count. Only products count, two
-// operations per multiply-add; scores of attention count in full, even if a causal kernel skips half of them.
+// operations per multiply-add; scores of attention count in full, even if a causal kernel skips half.
 struct TokenFlops {
   double layers = 0;     // matrices of all layers, forward
   double attention = 0;  // scores, and their product with the values, forward

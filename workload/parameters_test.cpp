@@ -78,7 +78,7 @@ TEST(TrainingFlops, OfGpt2ByHand) {
 }
 
 // DeepSeekMoE 16B (Dai et al. 2024, arXiv:2401.06066, section 5.1.2): 28 layers, 64 experts of width 1408 of which a
-// token uses 6, and two shared ones; 16.4 billion parameters, 2.8 of them active. Its first layer has a dense MLP of
+// token uses 6, and two shared ones; 16.4 billion parameters, 2.8 billion active. Its first layer has a dense MLP of
 // width 10944 in their place (its published configuration).
 TEST(Parameters, OfSharedExpertsAreDeepSeeks) {
   const Model m = parse_model(

@@ -116,7 +116,7 @@ struct SweepFlags : program::Invocation {
   DeviceFlags device;
 
   bool explain = false;
-  bool serve = false;  // be a worker of ci/gate.py (bench/serve/orders.h) in place of measuring
+  bool serve = false;  // be a worker of ci/gate.py (bench/serve/orders.h) instead of measuring
   bool stats = false;
   std::string nccl_json_file;  // -J; empty: none
   double time_budget_s = 0;    // time budget of the whole run; 0: none

@@ -43,7 +43,7 @@ struct Sink {
 // Runs on every rank, with an endpoint of each backend.
 void run_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints, const Sink& sink);
 
-// Serves a session's rows as cases of a worker (bench/serve/orders.h), in place of sweeping over them.
+// Serves a session's rows as cases of a worker (bench/serve/orders.h), instead of sweeping over them.
 
 // Runs on every rank; rank 0 receives the orders. Rows are out of place:
 // "all_reduce/two_shot/float/sum/65536B/ranks:2/local". A row's first order also fills its buffers and checks a batch

@@ -117,7 +117,7 @@ struct PlanFacts : core::PlanRecord {
   std::optional<double> memory_us = {};
 };
 
-// The row's record, still without what it has from its run: number, transport and basis. time_us, algbw_gbps and
+// The row's record, still without the fields from its run: number, transport and basis. time_us, algbw_gbps and
 // busbw_gbps are known, and queued_us unless it is simulated; `facts` take the place of `plan`.
 struct RowResult : core::RowRecord {
   collectives::Operation operation = {};

@@ -131,7 +131,7 @@ std::string cap_text(const workload::Layout& layout);  // MiB per bucket, 0 for 
 
 // Main program of ddp_overlap_bench.
 
-// Runs every case that the flags ask for, prints a table and writes the records. Returns the exit status: 0, or that of
+// Runs all requested cases, prints a table and writes the records. Returns the exit status: 0, or that of
 // core::Failure if a row is wrong. With --serve it serves timed steps to the gate instead. Throws core::Error. Under
 // mpirun all ranks call it; rank 0 prints and writes.
 int run_ddp_overlap(const DdpFlags& flags, const program::Print& print);

@@ -147,7 +147,7 @@ class DdpPart final : public StepPart {
     return mode == Mode::kernels ? steps.kernels : steps.collectives;
   }
 
-  // Runs every rank's share of the batch in one process, one share after the other, without collectives.
+  // Runs every rank's share of the batch in one process, share by share, without collectives.
   void sum_all_shares() {
     const GradientWire wire{shared_.options.layout.gradient, shared_.options.layout.compression};
     shared_.serial.emplace(elems_of_buckets(rank_.model()), wire);

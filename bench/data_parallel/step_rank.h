@@ -28,7 +28,7 @@ namespace lockstep::parallel_bench {
 
 inline constexpr int kMostReplicas = 64;
 
-// A flag with a list of values for a field of the layout: each row is run with each of them, if it has use for them.
+// A flag with a list of values for a field of the layout: each row that has a use for the flag is run with each value.
 struct SweptFlag : mini_train::LayoutFlag {
   bool (*applies)(const workload::Layout& row) = [](const workload::Layout&) { return true; };
 };
@@ -38,7 +38,7 @@ struct Sweep {
 };
 
 struct StepFlags : program::Invocation {
-  std::string model = "micro";    // --model; other flags change parts of it
+  std::string model = "micro";    // --model; other flags override its fields
   trainer::TrainOptions options;  // all options but those that are swept
   mini_train::SequenceFlags sequences;
   std::vector<Sweep> sweeps;  // in the order of nesting; the first is of data-parallel ranks

@@ -141,7 +141,7 @@ struct Bench {
 
   // Seconds that are left of --time-budget; nullopt without one.
   std::optional<double> seconds_left() const;
-  // Bytes of operands to rotate through so that no cache of the device holds any of them from call to call.
+  // Bytes of operands to rotate through so that no cache of the device keeps any from call to call.
   double cold_bytes() const;
   std::optional<Bound> bound_of_instance(const Instance& instance) const {
     return bound_of(work_of(*instance.one), instance.setting, ceilings, machine.caches);

@@ -98,7 +98,7 @@ struct ModelFlag {
   void read(std::string& model, const program::FlagValue& value) const;
 };
 inline constexpr std::array kSizeFlags{
-    ModelFlag{"--layers", "", "layers, in place of the named size's", "layers", 1, 10000},
+    ModelFlag{"--layers", "", "layers, instead of the named size's", "layers", 1, 10000},
     ModelFlag{"--hidden", "", "hidden size", "hidden", 1, 1 << 20},
     ModelFlag{"--heads", "", "attention heads", "heads", 1, 4096},
 };

@@ -63,7 +63,7 @@ core::RunRecord run_record(const TrainFlags& flags);
 // The record of a program that runs such steps on at most `ranks` ranks; emulated if links join them.
 core::RunRecord run_record(const program::Invocation& flags, const trainer::TrainOptions& options, int ranks);
 
-// Collects a run's events as they happen and can make a record of them at any time. Steps of a long run are thinned out
+// Collects a run's events as they happen and can make a record at any time. Steps of a long run are thinned out
 // to at most 2000.
 class TrainingLog {
  public:
@@ -88,7 +88,7 @@ class TrainingLog {
   const TrainFlags& flags_;
   const double peak_flops_;
   std::vector<core::TrainingStepRecord> steps_;
-  std::int64_t every_ = 1;  // steps between two that are kept
+  std::int64_t every_ = 1;  // keeps every N-th step
   std::vector<core::ValidationPoint> validations_;
   std::vector<Timed> timed_;  // the last few
 };

@@ -50,7 +50,7 @@ std::vector<Case> cases_of(const ExpertsFlags& flags);
 enum class Share : std::uint8_t { router, permute, dispatch, shared, experts, combine, unpermute };
 inline constexpr std::array kShares{"router", "permute", "dispatch", "shared", "experts", "combine", "unpermute"};
 
-// Runs one case on its ranks: timed in every round, one part after the other and with exchanges overlapping the shared
+// Runs one case on its ranks: timed in every round, part by part and with exchanges overlapping the shared
 // experts, and checked in every round.
 
 using step_bench::Mode;

@@ -228,7 +228,7 @@ constexpr std::string_view kSearch = "zb_search";
 constexpr std::string_view kSearchSource = "the search of Qi et al. 2023 (arXiv:2401.10241), section 3.1";
 constexpr int kUsualChunks = 2;
 constexpr int kUsualSlices = 4;
-constexpr std::int64_t kTokens = 4096;  // tokens per sequence; balanced slices are whole numbers of them
+constexpr std::int64_t kTokens = 4096;  // tokens per sequence; balanced slices are whole numbers of tokens
 
 // `entry`: a name for the search within a memory of its own, or null.
 Case search_case(const PipelineFlags& flags, const PipelineShape& shape, const CatalogueEntry* entry) {

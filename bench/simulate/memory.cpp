@@ -251,7 +251,7 @@ struct Choice {
   bool best = false;
 };
 
-// All kinds of recomputation in place of the layout's own; inputs are kept every k layers, for each k that divides a
+// All kinds of recomputation instead of the layout's own; inputs are kept every k layers, for each k that divides a
 // stage's layers.
 std::vector<Choice> choices_of(const workload::Model& model, const Layout& base) {
   std::vector<Choice> choices;

@@ -25,7 +25,7 @@
 
 namespace lockstep::step_bench {
 
-// How a rank runs a pass: one task after the other; with exchanges that overlap with kernels; kernels or exchanges
+// How a rank runs a pass: serially; with exchanges that overlap with kernels; kernels or exchanges
 // alone.
 enum class Mode : std::uint8_t { serial, overlapped, kernels, exchanges };
 inline constexpr std::size_t kNumModes = 4;
@@ -50,7 +50,7 @@ class Exchanger {
   std::function<void()> make(const collectives::Operation& operation, const void* input, void* output);
   // Prepares the operation on its first run. nullptr: this rank has nothing to send, or nothing to receive.
   void run(const collectives::Operation& operation, const void* input, void* output);
-  // `algorithm` of the operation, in place of the exchanger's.
+  // `algorithm` of the operation, instead of the exchanger's.
   collectives::Collective& prepared(const collectives::Operation& operation, const std::string& algorithm);
 
  private:

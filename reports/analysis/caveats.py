@@ -45,7 +45,7 @@ def caveat_of(lines: Iterable[Any]) -> str:
 
 
 def disturbed_text(lines: Iterable[Any]) -> str:
-    """Words in place of findings from lines that were timed on the processor while other programs used more than DISTURBED of it; empty if
+    """Words instead of findings from lines that were timed on the processor while other programs used more than DISTURBED of it; empty if
     none was. Such times are consistent, and wrong: what runs at the same time decides which algorithm is fastest."""
     runs = [line.run for line in lines if getattr(line, "basis", "") in ("measured", "emulated")
             and not line.run.gpu and not line.run.gate]

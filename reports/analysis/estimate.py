@@ -96,7 +96,7 @@ def alike(line: Estimate, other: Estimate) -> bool:
 
 
 def undecided(spread: float, oversubscribed: Optional[bool] = None) -> str:
-    """Words in place of a finding, with what would decide it; `spread` is relative to the figure, or to the whole of which it is a
+    """Words instead of a finding, with what would decide it; `spread` is relative to the figure, or to the whole of which it is a
     share."""
     text = "unknown, with fewer than three samples" if spread == inf else share_text(spread) if spread < 10 else "more than 1,000 %"
     remedy = {None: "", True: "; fewer ranks than cores would decide it", False: "; more samples or less other load would decide it"}

@@ -111,7 +111,7 @@ def robust_fit(steps: np.ndarray, wire: np.ndarray, times: np.ndarray) -> tuple[
 
 @dataclass(frozen=True)
 class Prediction:
-    """Prediction of one series; `model` has its sizes with predicted in place of measured times."""
+    """Prediction of one series; `model` has its sizes with predicted instead of measured times."""
 
     label: str
     model: Series

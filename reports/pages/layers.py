@@ -37,7 +37,7 @@ def _section(result: LayersResult) -> Section:
 
 
 PAGE = Page(
-    6, "layers", "Tensor-parallel layers", "What does their communication cost, and how much of it do products hide?",
+    6, "layers", "Tensor-parallel layers", "How much time does their communication cost, and how much do products hide?",
     "What do tensor-parallel layers cost, and how much of their communication can overlap with products?",
     records=lambda records: records.parts("layer"), results=analyse_layers, sections=each(_section), figure="parts",
     facts=lambda records, results: [Fact("What was timed", f"tensor-parallel layers on {ranks_text(records.steps)} ranks, forward and backward"),

@@ -76,7 +76,7 @@ def _chart(line: Simulation, stem: str) -> Drawing:
 
 def _section(result: LayoutResult) -> Section:
     best = result.first
-    alike = [f"In all of them: {', '.join(result.common)}."] if result.common else []
+    alike = [f"In all layouts: {', '.join(result.common)}."] if result.common else []
     counts = f"FLOPs are counted as: {best.flop_convention}. All times and sizes are predictions."
     timed = [line for line in result.lines if line.timeline][:MOST_TIMELINES]
     drawn = [_bars("parts", result, "Parts of the step of each layout"), _bars("memory", result, memory_title(result)),

@@ -207,7 +207,7 @@ def shortened(label: str) -> str:
 
 
 def bytes_axis(axes: Axes, sizes: Sequence[int], most: int = 9) -> None:
-    """A log axis with powers of two as ticks, at most `most` of them."""
+    """A log axis with powers of two as ticks, at most `most` ticks."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(sizes[0] / 1.3, sizes[-1] * 1.3)
     low, high = int(np.ceil(np.log2(sizes[0]))), int(np.floor(np.log2(sizes[-1])))

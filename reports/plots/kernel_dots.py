@@ -30,7 +30,7 @@ def _fill(dtype: str) -> str:
 
 
 def marks(style: Style, dtype: str, size: float) -> dict[str, object]:
-    """Keywords of Axes.plot for one point: full f32, hollow bf16, half of it f16 and others."""
+    """Keywords of Axes.plot for one point: full f32, hollow bf16, half-filled f16 and others."""
     return {"color": style.colour, "marker": style.marker, "markersize": size, "linestyle": "none",
             "fillstyle": _fill(dtype), "markerfacecoloralt": PAPER, "markeredgewidth": 1.1,
             "markeredgecolor": style.colour}

@@ -1,4 +1,4 @@
-"""The figures of kernels: the roofline, and the words and files of all of them."""
+"""The figures of kernels: the roofline, and the words and files of all figures."""
 from math import atan2, ceil, cos, degrees, sin
 
 from matplotlib.axes import Axes

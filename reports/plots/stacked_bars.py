@@ -1,4 +1,4 @@
-"""Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of them."""
+"""Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of such bars."""
 
 from dataclasses import dataclass
 from typing import Optional, Sequence
@@ -173,7 +173,7 @@ def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
     longest = max(layout.step_ms * shares[id(layout)] for layout in layouts)
     unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
     rows = [BarRow(cut(result.name_of(layout), NAME), {part: ms * shares[id(layout)] for part, ms in layout.parts_ms.items()},
-                   f"{time_text(1e3 * layout.step_ms)}, MFU {share_text(layout.mfu)}{_misfit(layout)}", alarm=not layout.fits) for layout in layouts]
+                   f"{time_text(1e3 * layout.step_ms)}, MFU {share_text(layout.mfu)}{_fit_warning(layout)}", alarm=not layout.fits) for layout in layouts]
     what = "time of a step" if result.alike else "time of all devices for a sequence"
     return step_bars(rows, f"{what} ({unit})", heading, scale)
 
@@ -185,12 +185,12 @@ def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
     end = max(min(most, 1.8 * capacity), 1.05 * capacity)
     rows = [BarRow(cut(result.name_of(layout), NAME), layout.memory_bytes,
                    ("\N{BLACK RIGHT-POINTING TRIANGLE} " if layout.memory_bytes["total"] > end else "") +
-                   f"{short(layout.memory_bytes['total'] / GIB)} GiB{_misfit(layout)}", alarm=not layout.fits) for layout in layouts]
+                   f"{short(layout.memory_bytes['total'] / GIB)} GiB{_fit_warning(layout)}", alarm=not layout.fits) for layout in layouts]
     return stacked_figure(rows, Scale("memory of the device that needs most (GiB)", 1 / GIB, kind_colours(rows),
                                       limit=(capacity, f"a device has {short(capacity / GIB)} GiB"), end=end), heading)
 
 
-def _misfit(line: Simulation) -> str:
+def _fit_warning(line: Simulation) -> str:
     return "" if line.fits else ": does not fit"
 
 

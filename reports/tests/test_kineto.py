@@ -1,4 +1,4 @@
-"""PyTorch profiler's traces as records: a made-up profile whose parts are known, the page of it, and broken input."""
+"""PyTorch profiler's traces as records: a made-up profile whose parts are known, its page, and broken input."""
 import gzip
 import json
 

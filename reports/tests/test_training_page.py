@@ -220,7 +220,7 @@ def test_losses_at_equal_bytes(results):
     line, average = runs[0], runs[1]
     assert loss_at(line) == pytest.approx(4 + sum(1 / n for n in range(11, 21)) / 10)
     assert loss_at(line, budget(runs)) == pytest.approx(4 + sum(1 / n for n in range(1, 5)) / 4), "four steps of a MiB"
-    assert loss_at(average, budget(runs)) == loss_at(average), "all of them"
+    assert loss_at(average, budget(runs)) == loss_at(average), "all bytes"
     assert equal_bytes_text(results[0].lines).startswith("At equal bytes, 4 MiB from the rank that sends most, the loss is")
     assert " nats per token with average" in equal_bytes_text(results[0].lines)
     assert missed_text(runs[2]) == "2.5, 7 updates at most" and missed_text(line) == ""

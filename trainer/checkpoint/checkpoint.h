@@ -85,7 +85,7 @@ void require_same(const std::string& what, const Integers& found, const Integers
 // The part of a checkpoint that comes from a parameter store: master weights and the moments that its optimizer
 // has, as tensors "master.NAME", "first_moment.NAME" and "second_moment.NAME".
 
-// Tensors and a rank's pieces of them, for save_checkpoint, Checkpoint::read and read_hugging_face. Valid as
+// Tensors and a rank's pieces, for save_checkpoint, Checkpoint::read and read_hugging_face. Valid as
 // long as the stores' runs are.
 struct Held {
   std::vector<WholeTensor> tensors;

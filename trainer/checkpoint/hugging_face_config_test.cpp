@@ -202,7 +202,7 @@ class ConfigFile : public testing::Test {
   core::TemporaryFolder folder_;
 };
 
-// As Meta's Llama 3 8B has it, with what is of no account here.
+// As in Meta's Llama 3 8B, with fields that do not matter here.
 constexpr const char* kLlama3 =
     R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_act": "silu",
   "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_scaling": null,

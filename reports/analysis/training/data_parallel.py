@@ -104,7 +104,7 @@ def exposed_ms(line: ScheduleLine) -> float:
 
 
 def bucket_bytes(line: ScheduleLine) -> int:
-    """Largest size of a bucket in bytes: the limit, but at most all gradients; without a limit, one bucket has all of them."""
+    """Largest size of a bucket in bytes: the limit, but at most all gradients; without a limit, one bucket has all."""
     overlap = line.overlap
     whole = overlap.layers * overlap.bytes_per_layer
     return min(overlap.bucket_cap_bytes or whole, whole)

@@ -195,7 +195,7 @@ def units_text(line: Step) -> str:
     if line.layer == "cross-entropy" or not unit:
         return f"{bytes_text(round(line.sent_bytes), 3)}, three floats per token"
     if line.grid != "none":
-        return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} of it forward"
+        return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} in the forward"
     return f"{bytes_text(round(line.sent_bytes), 3)}, {short(line.sent_bytes / unit)} E (t−1)/t"
 
 

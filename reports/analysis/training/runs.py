@@ -178,7 +178,7 @@ def way_name(run: Training) -> str:
 
 
 def compared(runs: Sequence[Training]) -> tuple[Training, ...]:
-    """Runs whose replicas sent anything, if one of them synchronises in another way than by plain gradients within the step."""
+    """Runs whose replicas sent anything, if one run synchronises in another way than by plain gradients within the step."""
     chosen = tuple(run for run in runs if run.sent_bytes)
     return chosen if any(run.sync or run.compression for run in chosen) else ()
 
