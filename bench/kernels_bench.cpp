@@ -1,4 +1,4 @@
-// Times every kernel at the trainer's shapes, warm and cold, and holds it against the machine's ceilings:
+// Times every kernel at the trainer's shapes, warm and cold, and compares it with the machine's ceilings:
 //   kernels_bench --benchmark_filter=layernorm --threads 1,2 --cache cold --json kernels.jsonl
 #include <benchmark/benchmark.h>
 

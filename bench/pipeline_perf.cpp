@@ -16,7 +16,7 @@ void check_ranks(const PipelineFlags& flags, const Case& bench_case) {
                           "; allowed: equally many");
 }
 
-// Runs all that the flags ask for, prints a table, writes the files; returns the exit status. Throws core::Error. Under
+// Runs all requested cases, prints a table, writes the files; returns the exit status. Throws core::Error. Under
 // mpirun all ranks call it; rank 0 prints and writes.
 int run_pipeline(PipelineFlags flags, const program::Print& plain) {
   if (flags.list) {

@@ -161,7 +161,7 @@ void print(const Points& points, bool compares_library) {
   }
 }
 
-// Names the points at which ours are faster than all that the library has: its tuning file cannot choose ours.
+// Names the points at which our algorithms are faster than all of the library's: its tuning file cannot choose ours.
 void print_left_out(const Points& points, const tuned_files::TunedFile& file) {
   for (const std::string& line : file.left_out) program::to_stdout("skipped: " + line + "\n");
   for (const auto& [point, fastest] : points) {

@@ -70,7 +70,7 @@ TimeOf time_of(const FlagValue& value) {
   return all.at(static_cast<std::size_t>(value.integer(0, 3)));
 }
 
-// NCCL looks its networks up by name, of which only it has the list.
+// NCCL looks its networks up by name, and only NCCL has the list.
 std::string net_name(const FlagValue& value) {
   constexpr std::size_t kMost = 64;
   const bool is_name =
@@ -80,7 +80,7 @@ std::string net_name(const FlagValue& value) {
   return value.text;
 }
 
-// Defaults are NCCL's own: nothing is asked for.
+// Defaults are NCCL's own: nothing is requested.
 std::optional<int> nonzero(int value) {
   return value == 0 ? std::nullopt : std::optional(value);
 }

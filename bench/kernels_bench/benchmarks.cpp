@@ -76,7 +76,7 @@ std::vector<KernelCase> cases_of_step(const workload::Model& model, const worklo
 namespace {
 
 constexpr std::int64_t kMostSamples = 200;  // per trial; a sample is then a batch of calls
-// Where a time budget leaves little for each benchmark: one sample may be of a moment when another program ran.
+// Where a time budget leaves little for each benchmark: a single sample may have been taken while another program ran.
 constexpr std::size_t kFewestSamples = 5;
 constexpr double kFewestSamplesS = 0.25;
 
@@ -96,7 +96,7 @@ void count(benchmark::State& state, const Bench& bench, const Instance& instance
 }
 
 // Google Benchmark runs a trial's samples once. Those that a change of clocks spoils are re-measured afterwards, so
-// that its own mean, which we do not record, is still of the first.
+// that its own mean, which we do not record, still covers the first.
 void time_instance(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
   const std::int64_t calls = (state.max_iterations + kMostSamples - 1) / kMostSamples;
   Trial trial;

@@ -14,7 +14,7 @@ Neighbours::Neighbours(const kernels::KernelCase& kernel_case, const Patterns& p
                        double cold_bytes, const std::string& gemm)
     : started_(setting.copies - 1) {
   failures_.resize(static_cast<std::size_t>(setting.copies - 1));
-  // `one` and `patterns` are used only until the first call has ended; the constructor waits for that.
+  // `kernel_case` and `patterns` are used only until the first call has ended; the constructor waits for that.
   const auto repeat = [&, setting, cold_bytes, gemm](const std::stop_token& stop, std::size_t copy) {
     bool has_started = false;
     try {

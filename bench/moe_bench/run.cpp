@@ -96,7 +96,7 @@ std::vector<float> fitted_bias(const LayerBlock& block, LayerRank& rank, const s
   return bias;
 }
 
-// Number of elements whose difference is larger than another order of sums and roundings to the dtype explain.
+// Number of elements whose difference is larger than another order of sums and roundings to the dtype explains.
 std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& found, const std::vector<float>& wanted) {
   const double allowed = step_bench::largest_of(wanted) *
                          (core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(flags.hidden + flags.inner)) +

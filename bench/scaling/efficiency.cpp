@@ -1,4 +1,4 @@
-// How much of the ideal throughput a layout reaches, what takes the rest, and whether the samples decide it.
+// How much of the ideal throughput a layout reaches, what reduces it, and whether the samples decide it.
 #include <algorithm>
 #include <array>
 #include <string_view>

@@ -70,7 +70,7 @@ void refuse_gap(const std::string& prefix, std::size_t ranks) {
   }
 }
 
-// The file of groups: as given, as simulate --chakra and generators of traces call it, or as ASTRA-sim's examples do.
+// The file of groups: as given, as named by simulate --chakra and generators of traces, or by ASTRA-sim's examples.
 std::string groups_file_of(const ReplayFlags& flags) {
   if (!flags.groups.empty()) return flags.groups;
   for (const std::string& name :

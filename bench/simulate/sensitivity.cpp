@@ -96,7 +96,7 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
   return 0;
 }
 
-// simulate sensitivity: the change of the step time if a figure of the machine is better or worse by a few percent.
+// simulate sensitivity: the change of the step time if a parameter of the machine is better or worse by a few percent.
 namespace {
 
 struct SensitivityFlags : StudyFlags {
@@ -112,7 +112,7 @@ const std::array kSensitivityFlags{
 
 struct Moved {
   MachineNumber figure;
-  std::optional<double> more_percent;  // change of the step if the figure is larger; no value if it cannot be
+  std::optional<double> more_percent;  // change of the step if the parameter is larger; no value if it cannot be
   std::optional<double> less_percent;
   double largest() const { return std::max(std::abs(more_percent.value_or(0)), std::abs(less_percent.value_or(0))); }
 };
