@@ -1,5 +1,5 @@
-// main() of all_reduce_perf and of the other programs with nccl-tests' names: a sweep of the collective that matches the name
-// under which it is called. These names are symbolic links to one binary.
+// main() of all_reduce_perf and of the other programs with nccl-tests' names: a sweep of the collective that matches
+// the name under which it is called. These names are symbolic links to one binary.
 #include <algorithm>
 
 #include "bench/collective_perf/flags.h"

@@ -1,5 +1,5 @@
-// generation_bench [--filter REGEX] --serve: a worker that generates, checks and lowers plans and schedules for ci/gate.py,
-// which counts instructions or times it.
+// generation_bench [--filter REGEX] --serve: a worker that generates, checks and lowers plans and schedules for
+// ci/gate.py, which counts instructions or times it.
 #include <array>
 #include <functional>
 #include <string>
@@ -65,7 +65,8 @@ struct GenerationFlags {
 void choose_cases(GenerationFlags& flags, const program::FlagValue& filter) {
   const auto is_wanted = filter.parsed_by(program::name_filter);
   std::erase_if(flags.cases, [&](const GenerationCase& entry) { return !is_wanted(entry.name); });
-  if (flags.cases.empty()) throw filter.refused("no such case", "an expression that matches a name plan/... or schedule/...");
+  if (flags.cases.empty())
+    throw filter.refused("no such case", "an expression that matches a name plan/... or schedule/...");
 }
 
 const std::array kFlags{

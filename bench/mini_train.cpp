@@ -90,8 +90,8 @@ class GrowingRecord {
 // Reports progress; only rank 0 prints, the others are silent.
 class RunReporter {
  public:
-  RunReporter(const TrainFlags& flags, const program::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
-         const PredictedStep* predicted, core::EnergyMeter meter)
+  RunReporter(const TrainFlags& flags, const program::Print& print, double peak_flops,
+              std::optional<core::GemmRecord> gemm, const PredictedStep* predicted, core::EnergyMeter meter)
       : flags_(flags),
         print_(print),
         peak_flops_(peak_flops),

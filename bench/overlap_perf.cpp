@@ -94,8 +94,8 @@ core::RunRecord overlap_run_record(const OverlapFlags& flags) {
   return run;
 }
 
-core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFlags& flags, const OverlapCase& bench_case,
-                                    const OverlapResult& result) {
+core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFlags& flags,
+                                    const OverlapCase& bench_case, const OverlapResult& result) {
   core::ScheduleRecord record =
       program::replicas_record(run, bench_case.replicas, flags.microbatches, result.step_ms, result.compute_ms);
   record.schedule = result.step.name;

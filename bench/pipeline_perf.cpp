@@ -41,7 +41,8 @@ int run_pipeline(PipelineFlags flags, const program::Print& plain) {
   }
   if (writes && !flags.dump_csv_file.empty()) {
     const Case& bench_case = cases.all.front();
-    program::write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? bench_case.messages : bench_case.schedule));
+    program::write_file(flags.dump_csv_file,
+                        schedules::to_csv(flags.lowered ? bench_case.messages : bench_case.schedule));
   }
   table.begin(heading_text(flags, cases));
   Agreement agreement(flags.mode);

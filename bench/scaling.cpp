@@ -1,5 +1,5 @@
-// scaling: how far a training step scales over ranks, and a step compared with the sum of its pieces, by layout. The tables,
-// the records and the exit status.
+// scaling: how far a training step scales over ranks, and a step compared with the sum of its pieces, by layout. The
+// tables, the records and the exit status.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -202,7 +202,8 @@ class Simulator {
     const schedules::Step step = priced_beyond(times.step, result.options.layout, times.step, two.layout, times.prices);
     result.steps = {simulated_step("isolated", step, simulator::play(step))};
     if (is_one_rank(result) || ranks_with_room(two) < two.layout.ranks()) return;  // slowdowns of shared cores
-    const auto contended = play_contended(step, times.overlapping, slowdown_of(step, times.slowdowns, times.overlapping));
+    const auto contended =
+        play_contended(step, times.overlapping, slowdown_of(step, times.slowdowns, times.overlapping));
     result.steps.push_back(simulated_step("contended", step, contended));
   }
 

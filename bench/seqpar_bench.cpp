@@ -81,8 +81,8 @@ std::string longest_text(const ContextFlags& flags, const std::vector<Longest>& 
       "over one rank");
   for (const Longest& longest : all) {
     const double ratio = static_cast<double>(longest.tokens) / static_cast<double>(all.front().tokens);
-    text += fmt::format("#{:>10} {:>3} {:>12} {:>16.2f}\n", longest.ranks == 1 ? "-" : name_of(longest.way), longest.ranks,
-                        longest.tokens, all.front().tokens > 0 ? ratio : 0);
+    text += fmt::format("#{:>10} {:>3} {:>12} {:>16.2f}\n", longest.ranks == 1 ? "-" : name_of(longest.way),
+                        longest.ranks, longest.tokens, all.front().tokens > 0 ? ratio : 0);
   }
   return text;
 }

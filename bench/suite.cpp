@@ -212,7 +212,7 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
   const std::string last = last_line_of(stem + ".txt");
   const std::string why = why_not_written(stem + ".txt", end.how);
   print(fmt::format("suite: {}: {}; '{}' (full output: {}.txt): {}\n", line.name, end.how, line.command, stem,
-                   why.empty() ? last : why));
+                    why.empty() ? last : why));
   return end.status;
 }
 

@@ -205,8 +205,8 @@ int run_tp_linear(const TpLinearFlags& flags, const program::Print& print) {
     const std::vector<PartResult> forms = run_case(flags, bench_case, references[key]);
     for (std::size_t f = 0; f < forms.size(); ++f) {
       const bool is_last = &bench_case == &cases.back() && f + 1 == forms.size();
-      table.add({bench_case, bench_case.tiles[f], forms[f]}, layer_record(run, flags, bench_case, bench_case.tiles[f], forms[f]),
-                energy_text(forms[f], is_last));
+      table.add({bench_case, bench_case.tiles[f], forms[f]},
+                layer_record(run, flags, bench_case, bench_case.tiles[f], forms[f]), energy_text(forms[f], is_last));
     }
     add_to(totals, forms);
   }

@@ -265,8 +265,9 @@ std::vector<libraries::NcclChoice> nccl_choices_of(const FlagValue& value) {
       choices.push_back(
           libraries::parse_nccl_choice(fmt::format("library:algo={}:proto={}", parts[0].text, parts[1].text)));
     } catch (const core::Error&) {
-      throw part.refused("not an algorithm and a protocol of NCCL",
-                        "ring, tree, nvls, nvlstree, collnetdirect, collnetchain or pat before /ll, /ll128 or /simple");
+      throw part.refused(
+          "not an algorithm and a protocol of NCCL",
+          "ring, tree, nvls, nvlstree, collnetdirect, collnetchain or pat before /ll, /ll128 or /simple");
     }
   }
   return choices;
@@ -291,10 +292,12 @@ const std::array kFlags{
     Flag{"--openmpi-rules", "",
          "with --transport mpi: also measure Open MPI's own algorithms, and write its rules to this file",
          [](TunerOptions& o, const FlagValue& v) { o.openmpi_rules = file_name(v); }},
-    Flag{"--nccl-tuner", "",
-         "with --transport nccl: also measure NCCL's own algorithms, and write the CSV of its tuner plugin to this file",
-         [](TunerOptions& o, const FlagValue& v) { o.nccl_tuner = file_name(v); }},
-    Flag{"--nccl-choices", kNcclChoices, "NCCL's algorithms and protocols to measure, a list; ignores those that the GPUs do not support",
+    Flag{
+        "--nccl-tuner", "",
+        "with --transport nccl: also measure NCCL's own algorithms, and write the CSV of its tuner plugin to this file",
+        [](TunerOptions& o, const FlagValue& v) { o.nccl_tuner = file_name(v); }},
+    Flag{"--nccl-choices", kNcclChoices,
+         "NCCL's algorithms and protocols to measure, a list; ignores those that the GPUs do not support",
          [](TunerOptions& o, const FlagValue& v) { o.nccl_choices = nccl_choices_of(v); }},
     Flag{"--nccl-channels", "0", "channels in each row of the CSV; 0: NCCL's own number, with which it was measured",
          [](TunerOptions& o, const FlagValue& v) { o.nccl_channels = integer(v, 0, 64); }},

@@ -110,8 +110,8 @@ TunedFile nccl_tuner_file(std::span<const Entry> entries, int channels) {
 
 namespace {
 
-// enum COLLTYPE of Open MPI 4.0 to 5.0 (ompi/mca/coll/base/coll_base_functions.h). MPI_Alltoallv is missing, because its
-// rules cannot depend on the size; our reduce_scatter is MPI_Reduce_scatter_block.
+// enum COLLTYPE of Open MPI 4.0 to 5.0 (ompi/mca/coll/base/coll_base_functions.h). MPI_Alltoallv is missing, because
+// its rules cannot depend on the size; our reduce_scatter is MPI_Reduce_scatter_block.
 std::optional<int> openmpi_collective(Kind kind) {
   switch (kind) {
     case Kind::all_gather:

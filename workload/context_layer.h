@@ -1,5 +1,5 @@
-// The attention of a layer on one context-parallel rank: its sizes, the sizes of the arrays in its list (context_list.h),
-// and the position of a block's rows in them.
+// The attention of a layer on one context-parallel rank: its sizes, the sizes of the arrays in its list
+// (context_list.h), and the position of a block's rows in them.
 #pragma once
 
 #include <cstdint>

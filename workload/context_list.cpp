@@ -45,8 +45,8 @@ class RankLists {
  private:
   std::int32_t around(std::int32_t rank) const { return (rank % ranks_ + ranks_) % ranks_; }
 
-  // Sends the array of owner `sent` to the rank `to` positions ahead, and receives that of `received` from the rank `to`
-  // positions before.
+  // Sends the array of owner `sent` to the rank `to` positions ahead, and receives that of `received` from the rank
+  // `to` positions before.
   ContextExchange shift(Array array, std::int32_t to, std::int32_t sent, std::int32_t received) const {
     return {.comm = Comm::shift,
             .array = array,

@@ -114,10 +114,10 @@ struct Layout {
   // ZeRO 3 as in DeepSpeed in 2021: every matrix is gathered, and reduced, separately, as a list of one tensor per
   // rank, each of which the host copies; and again between a layer's recomputation and its backward.
   bool gather_lists = false;
-  bool graphs = false;       // the host launches kernels as CUDA graphs, not operator by operator
-  bool overlap_tp = true;    // tensor-parallel reductions of input gradients overlap with weight gradients; so do context
-                             // ranks' first exchange, and, with shared experts, the dispatch
-  bool overlap_p2p = false;  // the compute lane does not wait for its messages to be sent
+  bool graphs = false;     // the host launches kernels as CUDA graphs, not operator by operator
+  bool overlap_tp = true;  // tensor-parallel reductions of input gradients overlap with weight gradients; so do context
+                           // ranks' first exchange, and, with shared experts, the dispatch
+  bool overlap_p2p = false;     // the compute lane does not wait for its messages to be sent
   bool scatter_gather = false;  // each tensor-parallel rank sends only its part (arXiv:2104.04473, section 4.1)
 
   std::int32_t ranks() const { return tp * cp * dp * pp; }

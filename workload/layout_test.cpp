@@ -210,7 +210,10 @@ TEST(LayoutText, IsReadAndWritten) {
 
 TEST(LayoutText, EveryFieldComesBack) {
   const char* all =
-      "tp=2,pp=4,dp=8,cp=2,ep=4,order=cp-tp-pp-ep-dp,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,batch=64,zero=3,shard_ranks=4,secondary_ranks=2,near_ranks=2,reshard=no,recompute=selective,recompute_every=2,partition_activations=yes,mlp_tiles=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_grads=no,overlap_params=no,overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
+      "tp=2,pp=4,dp=8,cp=2,ep=4,order=cp-tp-pp-ep-dp,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,"
+      "batch=64,zero=3,shard_ranks=4,secondary_ranks=2,near_ranks=2,reshard=no,recompute=selective,recompute_every=2,"
+      "partition_activations=yes,mlp_tiles=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_grads=no,overlap_params=no,"
+      "overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
   EXPECT_EQ(text_of(parse_layout(all)), all);
   EXPECT_EQ(parse_layout(all).layers_of, (std::vector<std::int32_t>{3, 4, 4, 4, 4, 4, 4, 3}));
 }

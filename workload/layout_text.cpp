@@ -96,8 +96,9 @@ std::string text_of(std::int64_t value) {
 // that are missing come first, and have one rank (check_left_out).
 AxisOrder order_of(const OptionText& value) {
   const auto refused = [&](const std::string& what) {
-    return value.refused(what,
-                         "tp, cp, dp and pp, once each or omitted if of one rank, and ep directly before dp or omitted: tp-cp-ep-dp-pp");
+    return value.refused(
+        what,
+        "tp, cp, dp and pp, once each or omitted if of one rank, and ep directly before dp or omitted: tp-cp-ep-dp-pp");
   };
   std::vector<Axis> found;
   const std::vector<std::string_view> names = core::split(value.text, '-');
@@ -295,10 +296,9 @@ const std::array kFields{
          "optimizer:file+parameters:host; host or file alone is for the optimizer; none",
          [](Given& g, const OptionText& v) { g.layout.offload = offload_of(v); }},
         [](const Layout& l) { return text_of(l.offload); }},
-    LayoutField{
-        {"offload_ahead", "number of uses by which copies to the device begin in advance, with offload; 1",
-         [](Given& g, const OptionText& v) { g.layout.offload_ahead = v.int32(0); }},
-        [](const Layout& l) { return std::to_string(l.offload_ahead); }},
+    LayoutField{{"offload_ahead", "number of uses by which copies to the device begin in advance, with offload; 1",
+                 [](Given& g, const OptionText& v) { g.layout.offload_ahead = v.int32(0); }},
+                [](const Layout& l) { return std::to_string(l.offload_ahead); }},
     LayoutField{{"optimizer",
                  "rule of the update: sgd momentum rmsprop adam adamw, with 0, 1, 1, 2 and 2 states per parameter; "
                  "adamw",

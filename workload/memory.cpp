@@ -256,7 +256,8 @@ std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, con
     for (std::int32_t token_slice = 0; token_slice < schedule.slices(); ++token_slice) {
       const StageSlice slice =
           slice_of(model, layout, schedule.stages_per_pipe, stage % schedule.stages_per_pipe, token_slice);
-      auto same = std::find_if(known.begin(), known.end(), [&](const OfStage& other) { return other.slice.like(slice); });
+      auto same =
+          std::find_if(known.begin(), known.end(), [&](const OfStage& other) { return other.slice.like(slice); });
       if (same == known.end()) {
         known.push_back({slice, part_activations_of(model, layout, slice), activations_of(model, layout, slice),
                          count_elems(model, layout, slice)});

@@ -71,7 +71,7 @@ Operation core(Operation op) {
 void attention_in_passes(std::vector<Operation>& ops, const Sizes& at) {
   const double written = at.element * at.scores;
   const KernelCall call = other(at, KernelClass::attention, 2 * at.scores * at.head_size,
-                               written + at.element * at.tokens * at.queries + at.element * at.key_rows() * at.keys);
+                                written + at.element * at.tokens * at.queries + at.element * at.key_rows() * at.keys);
   Operation batched;
   batched.forward = {call};
   batched.input_gradient = {call, call};

@@ -147,8 +147,8 @@ std::string_view name_of(OperationKind kind);
 
 // True if the MLP's activation is an operation of its own, not fused into the products around it.
 bool has_activation(const Model& model, const Layout& layout);
-// Scaling of a layer's products in 8-bit floats, if the layout has such products. Factors are encoded each time that a product
-// needs them.
+// Scaling of a layer's products in 8-bit floats, if the layout has such products. Factors are encoded each time that a
+// product needs them.
 inline constexpr std::int64_t kFp8LinearLayers =
     4;  // per transformer layer: queries, keys and values; projection; up; down
 std::optional<kernels::Fp8Recipe> fp8_recipe_of(const Layout& layout);

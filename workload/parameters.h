@@ -79,8 +79,8 @@ Parameter block_of(const Parameter& matrix, const GridBlock& block);
 // weights split a matrix, and the others have copies of these parts; norms and biases are split like columns.
 std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout);
 
-// Number of parameters of a stage on one tensor-parallel rank: in total, in its shard with ZeRO or FSDP, in its shard of a
-// secondary copy (Layout::secondary_ranks), and in the largest part.
+// Number of parameters of a stage on one tensor-parallel rank: in total, in its shard with ZeRO or FSDP, in its shard
+// of a secondary copy (Layout::secondary_ranks), and in the largest part.
 struct ElemCount {
   double whole = 0;
   double shard = 0;
@@ -198,8 +198,8 @@ std::int64_t updated_elems(const StagePlan& plan, std::size_t bucket, const Layo
 // True if any of its gradients is summed once more at the end of the step (is_summed_over).
 bool is_summed_at_end(const StagePlan& plan, std::size_t bucket, const Layout& layout);
 
-// Buckets in the form that schedule passes take; bucket k is plan.buckets[k]. Bytes are counted for the parameters on one
-// tensor-parallel rank, without padding.
+// Buckets in the form that schedule passes take; bucket k is plan.buckets[k]. Bytes are counted for the parameters on
+// one tensor-parallel rank, without padding.
 std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout);
 // Unit u is bucket number_of_buckets - 1 - u: gathers are in forward order, reductions in reverse.
 std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout);

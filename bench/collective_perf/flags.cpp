@@ -120,9 +120,10 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.calls_per_iteration = integer(v, 1, kMaxCalls); }},
     Flag{"-N,--run_cycles", "1", "times to repeat the whole sweep",
          [](Reading& r, const FlagValue& v) { r.flags.run_cycles = integer(v, 1, kMaxCalls); }},
-    Flag{"-a,--average", "1",
-         "time of a call: 0 the first thread's, 1 mean, 2 min, 3 max over threads; a thread's time is its slowest GPU's",
-         [](Reading& r, const FlagValue& v) { r.flags.time_of = time_of(v); }},
+    Flag{
+        "-a,--average", "1",
+        "time of a call: 0 the first thread's, 1 mean, 2 min, 3 max over threads; a thread's time is its slowest GPU's",
+        [](Reading& r, const FlagValue& v) { r.flags.time_of = time_of(v); }},
     Flag{"-o,--op", "sum", "operations, or all: sum prod max min avg",
          [](Reading& r, const FlagValue& v) {
            r.flags.ops = named_list(v, core::all_reduce_ops(), core::parse_reduce_op);
@@ -182,22 +183,22 @@ const std::array kOwnFlags{
     Flag{"--protocol", "auto", "with --transport cuda: auto (by size), simple, or packets (for plans that allow them)",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
     Flag{"--blocks", "0",
-         "with --transport cuda: maximum number of thread blocks per rank's kernel; 0: 32 if a rank has a GPU to itself, else "
-         "its share of two blocks per multiprocessor",
+         "with --transport cuda: maximum number of thread blocks per rank's kernel; 0: 32 if a rank has a GPU to "
+         "itself, else its share of two blocks per multiprocessor",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocks = integer(v, 0, kMaxBlocks); }},
     Flag{"--min-ctas", "", "with --transport nccl: NCCL's minCTAs, the minimum number of thread blocks per call",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.min_ctas = integer(v, 1, kMostCtas); }},
     Flag{"--max-ctas", "", "with --transport nccl: NCCL's maxCTAs, the maximum number of thread blocks per call",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.max_ctas = integer(v, 1, kMostCtas); }},
-    Flag{"--cga-cluster-size", "", "with --transport nccl: NCCL's cgaClusterSize, thread blocks per cluster; 0: no clusters",
+    Flag{"--cga-cluster-size", "",
+         "with --transport nccl: NCCL's cgaClusterSize, thread blocks per cluster; 0: no clusters",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.cga_cluster_size = integer(v, 0, kMostOfACluster); }},
     Flag{"--net", "", "with --transport nccl: NCCL's netName, its network between hosts, such as Socket or IB",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.net_name = net_name(v); }},
     Flag{"--split-share", "",
          "with --transport nccl: NCCL's splitShare, 1: communicators share their parent's resources",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.split_share = v.yes_or_no() ? 1 : 0; }},
-    Flag{"--machine", "",
-         "with --transport simulated: the machine, a name from simulate --list or a description file",
+    Flag{"--machine", "", "with --transport simulated: the machine, a name from simulate --list or a description file",
          [](Reading& r, const FlagValue& v) { r.flags.machine = file_name(v); }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
          [](Reading& r, const FlagValue& v) {
@@ -231,19 +232,22 @@ constexpr std::array kRefusedFlags{
 void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kNcclFlags, kNcclGroup);
   declare_all(line, kOwnFlags, kOwnGroup);
-  line.add(kTransport, "local",
-           "transport between ranks: " + fmt::format("{}", fmt::join(transports(), ", ")) +
-               "; default under mpirun: mpi",
-           kOwnGroup);
-  line.add_switch("--processes", flags.processes, "fork a process per local rank instead of starting threads", kOwnGroup);
-  line.add_switch("--explain", flags.explain, "print columns for algorithm, steps, wire bytes and predicted time", kOwnGroup);
+  line.add(
+      kTransport, "local",
+      "transport between ranks: " + fmt::format("{}", fmt::join(transports(), ", ")) + "; default under mpirun: mpi",
+      kOwnGroup);
+  line.add_switch("--processes", flags.processes, "fork a process per local rank instead of starting threads",
+                  kOwnGroup);
+  line.add_switch("--explain", flags.explain, "print columns for algorithm, steps, wire bytes and predicted time",
+                  kOwnGroup);
   line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and exit", kOwnGroup);
   line.add_switch("--print-msccl", flags.print_msccl, "print the one plan that would run as MSCCL XML, and exit",
                   kOwnGroup);
   line.add_switch("--draw", flags.draw,
                   "draw the plans that would run, one row per rank and one column per round, and exit", kOwnGroup);
   line.add_switch("--serve", flags.serve,
-                  "worker mode for ci/gate.py: run the rows requested on standard input (bench/serve/orders.h)", kOwnGroup);
+                  "worker mode for ci/gate.py: run the rows requested on standard input (bench/serve/orders.h)",
+                  kOwnGroup);
   line.add_switch("--stats", flags.stats, "print columns p50 p95 p99 of the timed iterations", kOwnGroup);
   for (const RefusedFlag& flag : kRefusedFlags) line.add(flag.names, flag.default_text, flag.why, kRefusedGroup);
 }

@@ -98,9 +98,7 @@ struct SweepFlags : program::Invocation {
   bool ranks_given = false;  // by --ranks, -t or -g
   int threads = 0;           // per process: -t and -g as given; 1 if only the other one is given; 0 if neither is
   int gpus_per_thread = 0;
-  int ranks_per_process() const {
-    return threads > 0 ? threads * gpus_per_thread : 1;
-  }                        // in each process of mpirun
+  int ranks_per_process() const { return threads > 0 ? threads * gpus_per_thread : 1; }  // in each process of mpirun
   bool processes = false;  // local ranks are forked processes instead of threads
   int iterations = 20;
   int warmup_iterations = 1;
@@ -140,8 +138,8 @@ std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
 SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv,
                              const std::string& transport = "local");
 
-// Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of this value fails the run. Call it
-// once, at the start. Throws a usage Error if the value is not a number.
+// Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of this value fails the run.
+// Call it once, at the start. Throws a usage Error if the value is not a number.
 std::optional<double> min_busbw_of_environment();
 
 }  // namespace lockstep::sweep

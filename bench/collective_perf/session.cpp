@@ -153,8 +153,8 @@ class Session {
   }
 
   // The samples of a batch are taken at one moment: another program that runs then disturbs all of them. On the host
-  // batches are short at first and grow with the row, so that its samples come from six moments or more, which an interval
-  // needs (core::estimate). A GPU's batch is as long as it can be, since its ends cost a launch and a wait.
+  // batches are short at first and grow with the row, so that its samples come from six moments or more, which an
+  // interval needs (core::estimate). A GPU's batch is as long as it can be, since its ends cost a launch and a wait.
   int most_of_a_batch(const Trial& trial, double budget_s) const {
     constexpr std::size_t kMoments = 6;
     const core::StoppingOptions rule = stopping_options(trial, budget_s);

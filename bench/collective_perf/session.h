@@ -1,6 +1,6 @@
 // Second step of a sweep, at one number of ranks, on one backend or on several in rotation: runs on every rank; rank 0
-// passes the results to the sink. Also the other ways to run a session (as a worker, in virtual time), and what is printed
-// about its rows: the devices that they run on, and their cost by the plan.
+// passes the results to the sink. Also the other ways to run a session (as a worker, in virtual time), and what is
+// printed about its rows: the devices that they run on, and their cost by the plan.
 #pragma once
 
 #include <cstdint>

@@ -76,9 +76,8 @@ struct DdpResult {
   std::vector<double> backward_ms;   // time of each round during which buckets can travel: kernels alone
   std::vector<double> predicted_ms;  // step time of each round by the recurrence of buckets
   std::int32_t buckets = 0;
-  std::int64_t gradient_bytes = 0;  // per rank
-  bool in_planned_order =
-      true;  // in every round, no bucket's gradients were complete before the previous bucket's
+  std::int64_t gradient_bytes = 0;   // per rank
+  bool in_planned_order = true;      // in every round, no bucket's gradients were complete before the previous bucket's
   double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
   schedules::Step step;              // overlapped
   schedules::StepTimeline timeline;  // the round whose step time is the median

@@ -176,7 +176,8 @@ std::string checks_text(const std::vector<DdpResult>& results) {
   double most = 0;
   for (const DdpResult& result : results) most = std::max(most, result.part.worst());
   return fmt::format(
-      "# gradients completed in bucket order in {} of {} rows; counted bytes equal the formula in {}; the largest error of a gradient is {:.2f} of its bound\n",
+      "# gradients completed in bucket order in {} of {} rows; counted bytes equal the formula in {}; the largest "
+      "error of a gradient is {:.2f} of its bound\n",
       count([](const DdpResult& r) { return r.in_planned_order; }), results.size(),
       count([](const DdpResult& r) { return r.part.sent_as_formula(); }), most);
 }

@@ -121,8 +121,8 @@ void place_in(transports::MpiWorld* mpi, StepFlags& flags) {
   flags.sweeps.front().values = {{kRanks.front().names, std::to_string(mpi->placement().num_ranks)}};
 }
 
-StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& train_step, const trainer::Corpus& corpus,
-                   backends::MeshRank& mesh, const trainer::ChannelMap& channels)
+StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& train_step,
+                   const trainer::Corpus& corpus, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
     : options_(options),
       corpus_(corpus),
       mesh_(mesh),

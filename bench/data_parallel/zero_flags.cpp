@@ -28,8 +28,8 @@ bool shards_weights(const Layout& row) {
 const std::array kSwept{
     SweptFlag{{"--dtype", "f32,bf16",
                "dtypes of weights and activations, a list: f32, bf16, f16 (with f32 master weights)", "dtype"}},
-    SweptFlag{{"--grad-dtype", "f32", "dtypes of gradients, a list; a dtype other than f32 runs only with the same --dtype",
-               "grad_dtype"}},
+    SweptFlag{{"--grad-dtype", "f32",
+               "dtypes of gradients, a list; a dtype other than f32 runs only with the same --dtype", "grad_dtype"}},
     SweptFlag{{"--zero", "0,1,2,3",
                "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 also gradients, 3 also weights",
                "zero"}},
@@ -73,11 +73,12 @@ const std::array kSwept{
 
 constexpr std::array kFlagsOfLayout{
     LayoutFlag{"--recompute", "none", "activations that the backward recomputes: none, selective or full", "recompute"},
-    LayoutFlag{"--mlp-tiles", "1", "number of tiles of each MLP; tiles run, and with --zero 3 are gathered, sequentially",
-               "mlp_tiles", 65536},
+    LayoutFlag{"--mlp-tiles", "1",
+               "number of tiles of each MLP; tiles run, and with --zero 3 are gathered, sequentially", "mlp_tiles",
+               65536},
     LayoutFlag{"--offload-ahead", "1",
-               "number of layers by which copies of offloaded activations and weights begin in advance", "offload_ahead",
-               1024},
+               "number of layers by which copies of offloaded activations and weights begin in advance",
+               "offload_ahead", 1024},
     LayoutFlag{"--bucket-cap-mb", "25",
                "MiB of gradients per bucket in stages 0 to 2; the first bucket has 1 MiB; 0: one bucket for all",
                "bucket_mb"},
@@ -93,7 +94,8 @@ const std::array kFlags{
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = program::file_name(v); }},
     Flag{"--device-memory", "0",
-         "memory limit for a rank's tensors in bytes (512M, 2G): rows that need more are refused; 0: the available memory",
+         "memory limit for a rank's tensors in bytes (512M, 2G): rows that need more are refused; 0: the available "
+         "memory",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.device_memory = v.size_bytes(); }},
     Flag{"--psi", "7.5e9", "number of parameters for the ZeRO paper's table in the heading",
          [](ZeroFlags& f, const FlagValue& v) { f.psi = v.number(0, 1e15); }},

@@ -239,8 +239,8 @@ int run_zero_bench(const ZeroFlags& flags, const program::Print& plain) {
   if (!writes) return 0;
   return table.end(table.wrong() == 0
                        ? fmt::format("# {} rows hold and send exactly the bytes of the formulas\n", table.rows())
-                       : fmt::format("# {} of {} rows hold or send a number of bytes that differs from the formulas\n", table.wrong(),
-                                     table.rows()));
+                       : fmt::format("# {} of {} rows hold or send a number of bytes that differs from the formulas\n",
+                                     table.wrong(), table.rows()));
 }
 
 }  // namespace lockstep::parallel_bench

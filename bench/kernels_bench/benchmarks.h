@@ -66,11 +66,11 @@ struct Instance {
 
 class Neighbours {
  public:
-  // Starts setting.copies - 1 copies on the CPU, each with setting.threads cores and its own operands, and with the timed kernel's `cold_bytes`
-  // and `gemm` (WorkbenchOptions). They run repeatedly until this is destroyed. Throws if a
+  // Starts setting.copies - 1 copies on the CPU, each with setting.threads cores and its own operands, and with the
+  // timed kernel's `cold_bytes` and `gemm` (WorkbenchOptions). They run repeatedly until this is destroyed. Throws if a
   // copy's first call throws.
-  Neighbours(const kernels::KernelCase& kernel_case, const Patterns& patterns, const Setting& setting, double cold_bytes,
-             const std::string& gemm);
+  Neighbours(const kernels::KernelCase& kernel_case, const Patterns& patterns, const Setting& setting,
+             double cold_bytes, const std::string& gemm);
 
   // True if a copy has stopped, so that the timed kernel has run without it.
   bool has_failed() const { return has_failed_; }

@@ -195,8 +195,8 @@ kernels::KernelCase reading(double declared_bytes) {
   kernel_case.dtype = DType::f32;
   kernel_case.cost.bytes = declared_bytes;
   kernel_case.operands = {{"ids", kernels::Access::read, DType::i32, 10, {}, 1},
-                  {"table", kernels::Access::read, DType::f32, 1'000'000, {}, 1},
-                  {"y", kernels::Access::write, DType::f32, 100, {}, 1}};
+                          {"table", kernels::Access::read, DType::f32, 1'000'000, {}, 1},
+                          {"y", kernels::Access::write, DType::f32, 100, {}, 1}};
   return kernel_case;
 }
 

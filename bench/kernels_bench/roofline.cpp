@@ -283,7 +283,8 @@ Ceiling gemm_ceiling(TimedDevice& timed, Arena& arena, const std::string& device
                      std::int64_t columns) {
   const kernels::KernelCase kernel_case = square_product(dtype, columns);
   Ceiling ceiling{CeilingKind::gemm, device, threads, std::nullopt, dtype, {}};
-  for (double us : call_times_us(timed, arena, kernel_case, 1)) ceiling.samples.push_back(kernel_case.cost.flops / us / 1e3);
+  for (double us : call_times_us(timed, arena, kernel_case, 1))
+    ceiling.samples.push_back(kernel_case.cost.flops / us / 1e3);
   return ceiling;
 }
 

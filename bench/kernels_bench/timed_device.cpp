@@ -165,7 +165,8 @@ Patterns short_patterns(const kernels::KernelCase& kernel_case, std::uint64_t se
   return exact_patterns(shorter, seed);
 }
 
-OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& kernel_case, const Patterns& patterns, double least_bytes) {
+OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& kernel_case, const Patterns& patterns,
+                         double least_bytes) {
   place_operands(kernel_case);
   const double touched_bytes = footprint_bytes(kernel_case) + static_cast<double>(slots_.size() * kGapBytes);
   const double wanted = std::ceil(least_bytes / touched_bytes);

@@ -109,7 +109,8 @@ class OperandSets {
     bool is_shared = false;  // by all sets
   };
   void place_operands(const kernels::KernelCase& kernel_case);
-  void fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& kernel_case, const Patterns& patterns);
+  void fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& kernel_case,
+                const Patterns& patterns);
   std::byte* address(const Slot& slot, std::size_t set) const;
 
   std::vector<Slot> slots_;

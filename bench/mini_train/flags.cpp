@@ -99,13 +99,15 @@ const std::array kFlagsOfModel{
     Flag{"--model", "nano", "a name from --list, fields, or a name with overrides: nano,layers=2 (as simulate --model)",
          [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layout", "",
-         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); fields that it omits keep their defaults (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and the flags "
-         "below override single ones",
+         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); fields that "
+         "it omits keep their defaults (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and the flags below "
+         "override single ones",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(trainer::usual_layout(), v.text);
          }},
     Flag{"--data", "",
-         "files, a list: text, or tokens as --tokenize and llm.c write them; token files are memory-mapped, not read at the start [a synthetic text]",
+         "files, a list: text, or tokens as --tokenize and llm.c write them; token files are memory-mapped, not read "
+         "at the start [a synthetic text]",
          [](TrainFlags& f, const FlagValue& v) { f.options.data = program::text_list(v); }},
     Flag{"--tokenizer", "",
          "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt in its folder, or a folder with "
@@ -132,7 +134,8 @@ constexpr std::array kFlagsOfLayout{
     LayoutFlag{"--pp", "", "pipeline ranks [1, or the layout's]", "pp", kMostRanks},
     LayoutFlag{"--cp", "", "context-parallel ranks: each has a part of every sequence [1, or the layout's]", "cp",
                kMostRanks},
-    LayoutFlag{"--ep", "", "expert-parallel ranks, among the data-parallel ranks [1, or the layout's]", "ep", kMostRanks},
+    LayoutFlag{"--ep", "", "expert-parallel ranks, among the data-parallel ranks [1, or the layout's]", "ep",
+               kMostRanks},
     LayoutFlag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]", "zero"},
     LayoutFlag{
         "--shard-ranks", "",
@@ -144,10 +147,10 @@ constexpr std::array kFlagsOfLayout{
         "with --zero 3: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
         "them (hpZ of ZeRO++); 0: no such copy [0, or the layout's]",
         "secondary_ranks", kMostRanks},
-    LayoutFlag{
-        "--near-ranks", "",
-        "with --zero and --compression int8, int4, fp8 or sign: neighbouring ranks that sum gradients first, so that only sums go further (qgZ of ZeRO++); 0: one exchange among all [0, or the layout's]",
-        "near_ranks", kMostRanks},
+    LayoutFlag{"--near-ranks", "",
+               "with --zero and --compression int8, int4, fp8 or sign: neighbouring ranks that sum gradients first, so "
+               "that only sums go further (qgZ of ZeRO++); 0: one exchange among all [0, or the layout's]",
+               "near_ranks", kMostRanks},
     LayoutFlag{
         "--offload", "",
         "where tensors are while no kernel uses them: optimizer, gradients, parameters or activations, ':', host or "

@@ -103,8 +103,8 @@ class PredictedStep {
   // Text before the run: the step's time, and how many of its kernels have measured times.
   std::string text() const;
 
-  // The prediction compared with a step that ran, and the causes of the largest gap. `timeline` has communication while its
-  // bytes move (when_bytes_move()).
+  // The prediction compared with a step that ran, and the causes of the largest gap. `timeline` has communication while
+  // its bytes move (when_bytes_move()).
   core::PredictedRecord record(const schedules::Step& step, const schedules::StepTimeline& timeline,
                                double step_ms) const;
 

@@ -35,12 +35,14 @@ const std::array kFlagsOfLayer{
          [](ExpertsFlags& f, const FlagValue& v) { f.experts = program::integer_list(v, 1, 1024); }},
     Flag{"--top-k", "2", "experts per token, a list",
          [](ExpertsFlags& f, const FlagValue& v) { f.top_k = program::integer_list(v, 1, 16); }},
-    Flag{"--capacity", "0",
-         "capacity factors, a list: rows that an expert accepts from a rank over an even share; other rows are dropped; "
-         "0: no limit (dropless)",
-         [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
+    Flag{
+        "--capacity", "0",
+        "capacity factors, a list: rows that an expert accepts from a rank over an even share; other rows are dropped; "
+        "0: no limit (dropless)",
+        [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
     Flag{"--skew", "1",
-         "imbalance of the router, a list: rows of the most loaded expert over an even share; other experts share the rest; 0: a random router's",
+         "imbalance of the router, a list: rows of the most loaded expert over an even share; other experts share the "
+         "rest; 0: a random router's",
          [](ExpertsFlags& f, const FlagValue& v) { f.skew = numbers_of(v, 1e3); }},
     Flag{"--loads", "",
          "loads of all experts, a list, instead of --skew; mini_train prints them for its trained router",
@@ -51,7 +53,8 @@ const std::array kFlagsOfLayer{
          [](ExpertsFlags& f, const FlagValue& v) { f.hidden = v.integer(1, 1 << 16); }},
     Flag{"--ffn", "1024", "width of an expert",
          [](ExpertsFlags& f, const FlagValue& v) { f.inner = v.integer(1, 1 << 18); }},
-    Flag{"--shared", "0", "width of the shared experts, which every token uses and whose work overlaps with the dispatch",
+    Flag{"--shared", "0",
+         "width of the shared experts, which every token uses and whose work overlaps with the dispatch",
          [](ExpertsFlags& f, const FlagValue& v) { f.shared = v.integer(0, 1 << 18); }},
     Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
          [](ExpertsFlags& f, const FlagValue& v) { f.dtype = step_bench::dtype_of(v); }},
@@ -70,12 +73,12 @@ void check(const Case& bench_case) {
         fmt::format("--ep {}: does not divide --experts {}; allowed: a divisor", bench_case.ranks, bench_case.experts));
   }
   if (bench_case.top_k > bench_case.experts) {
-    throw core::usage_error(
-        fmt::format("--top-k {}: more than the experts; allowed: at most --experts, {}", bench_case.top_k, bench_case.experts));
+    throw core::usage_error(fmt::format("--top-k {}: more than the experts; allowed: at most --experts, {}",
+                                        bench_case.top_k, bench_case.experts));
   }
   if (!bench_case.loads.empty() && bench_case.loads.size() != static_cast<std::size_t>(bench_case.experts)) {
-    throw core::usage_error(
-        fmt::format("--loads: {} loads; allowed: one for each of --experts {}", bench_case.loads.size(), bench_case.experts));
+    throw core::usage_error(fmt::format("--loads: {} loads; allowed: one for each of --experts {}",
+                                        bench_case.loads.size(), bench_case.experts));
   }
   // A token uses an expert at most once.
   const double most = static_cast<double>(bench_case.experts) / bench_case.top_k;

@@ -227,8 +227,9 @@ double Result::share_us(Mode mode, Share share) const {
 }
 
 Result run_case(const ExpertsFlags& flags, const Case& bench_case) {
-  const step_bench::PartRow row{
-      .num_ranks = bench_case.ranks, .tokens = flags.tokens * bench_case.ranks, .modes = {Mode::serial, Mode::overlapped}};
+  const step_bench::PartRow row{.num_ranks = bench_case.ranks,
+                                .tokens = flags.tokens * bench_case.ranks,
+                                .modes = {Mode::serial, Mode::overlapped}};
   Result result;
   result.part = std::move(run_parts(flags, row, [&](PartSite& site) {
                             step_bench::Parts parts;

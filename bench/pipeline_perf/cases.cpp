@@ -93,7 +93,8 @@ const std::array kFlagsOfCosts{
          "share of --t-f and --t-i spent in causal attention, 0 to 1: later token slices take longer",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.attention = v.number_from(0, 1); }},
     Flag{"--t-evict", "0",
-         "milliseconds to move a microbatch's kept activations to another rank, or back, for schedules that evict (bpipe)",
+         "milliseconds to move a microbatch's kept activations to another rank, or back, for schedules that evict "
+         "(bpipe)",
          [](PipelineFlags& f, const FlagValue& v) { f.evict_ms = v.number_from(0, kLongestMs); }},
     Flag{"--memory-limit", "",
          "microbatches whose activations a rank may hold, at least 1; zb_search obeys it [--stages, what 1F1B holds]",
@@ -237,8 +238,8 @@ Case search_case(const PipelineFlags& flags, const PipelineShape& shape, const C
   Schedule schedule = schedules::zb_search({shape, flags.times_ms, {most, flags.w_share()}});
   schedule.name = entry == nullptr ? kSearch : entry->name;
   Schedule messages = schedules::with_messages(schedule);
-  Case bench_case{schedule.name, schedule,  std::move(messages),
-           shape,     entry, std::string(entry == nullptr ? kSearchSource : entry->source)};
+  Case bench_case{schedule.name, schedule, std::move(messages),
+                  shape,         entry,    std::string(entry == nullptr ? kSearchSource : entry->source)};
   bench_case.memory_limit = most;
   return bench_case;
 }

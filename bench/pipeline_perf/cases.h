@@ -77,7 +77,7 @@ struct PipelineFlags : program::Invocation {
   transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is started
   double evict_ms = 0;                  // time to move a microbatch's activations of a stage to another rank, or back
   std::optional<double> memory_limit;   // microbatches whose activations a rank may hold
-  std::optional<double> w_memory;       // share of activations held from I until W; default with real kernels: as measured
+  std::optional<double> w_memory;  // share of activations held from I until W; default with real kernels: as measured
   double w_share() const { return w_memory.value_or(1); }
   int repeat = 5;      // runs of an emulated schedule
   int timeout_s = 60;  // for every wait of an emulated or real run

@@ -242,8 +242,8 @@ std::string evictions_text(const Case& bench_case, const Result& result) {
   if (!evicts_activations(bench_case.schedule)) return "";
   std::vector<std::int64_t> of_rank;
   for (const auto& rank : result.counts) of_rank.push_back(rank.evictions);
-  return fmt::format("# {}: microbatches of {} whose activations each rank evicts and fetches back: {}\n", bench_case.name,
-                     bench_case.shape.microbatches, fmt::join(of_rank, " "));
+  return fmt::format("# {}: microbatches of {} whose activations each rank evicts and fetches back: {}\n",
+                     bench_case.name, bench_case.shape.microbatches, fmt::join(of_rank, " "));
 }
 
 std::string place_text(const PipelineFlags& flags) {

@@ -169,13 +169,14 @@ std::vector<GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapC
 
 Step overlap_step(const OverlapFlags& flags, const OverlapCase& bench_case, bool kernels) {
   const auto stages = static_cast<std::size_t>(bench_case.replicas);
-  Step step =
-      schedules::lower(replicas_of(bench_case.replicas, flags.microbatches), std::vector<schedules::StageCosts>(stages));
+  Step step = schedules::lower(replicas_of(bench_case.replicas, flags.microbatches),
+                               std::vector<schedules::StageCosts>(stages));
   step.groups.push_back({schedules::GroupKind::data, step.rank_of_stage});
   schedules::split_stages(step, std::vector<schedules::StageRecipe>(stages, layers_of(flags, kernels)));
   const std::vector<std::vector<GradientBucket>> buckets(stages, buckets_of(flags, bench_case));
   const std::vector<std::vector<Unit>> units(stages, units_of(flags));
-  schedules::reduce_gradients(step, buckets, {.comm = comms_of(bench_case).front(), .every_microbatch = bench_case.zero_stage >= 2});
+  schedules::reduce_gradients(step, buckets,
+                              {.comm = comms_of(bench_case).front(), .every_microbatch = bench_case.zero_stage >= 2});
   if (bench_case.zero_stage == 3) schedules::shard_parameters(step, units, {.in_flight = flags.prefetch + 1});
   const std::int64_t optimizer_ps = kernels ? std::llround(flags.optimizer_ms * kPsPerMs) : 0;
   schedules::add_optimizer(step, std::vector<std::int64_t>(stages, optimizer_ps), schedules::Barrier::none);

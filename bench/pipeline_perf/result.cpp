@@ -105,8 +105,8 @@ Step lowered(const Case& bench_case, const PipelineFlags& flags) {
   for (std::int32_t stage = 0; stage < bench_case.schedule.num_stages(); ++stage) {
     for (std::int32_t slice = 0; slice < bench_case.schedule.slices(); ++slice) {
       const auto ps = [&](schedules::Op op) {
-        return ps_of(
-            schedules::time_of({op, stage, slice}, flags.times_ms, bench_case.schedule.chunks(), bench_case.schedule.slice_tokens));
+        return ps_of(schedules::time_of({op, stage, slice}, flags.times_ms, bench_case.schedule.chunks(),
+                                        bench_case.schedule.slice_tokens));
       };
       costs.push_back({.forward_ps = ps(schedules::Op::forward),
                        .input_gradient_ps = ps(schedules::Op::input_gradient),
@@ -145,7 +145,8 @@ Verdicts verdicts_of(const schedules::Schedule& messages) {
 }
 
 void add_spans(Result& result, const Case& bench_case, const PipelineFlags& flags) {
-  result.spans = schedules::spans_of(bench_case.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
+  result.spans =
+      schedules::spans_of(bench_case.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
   const double behind_ms =
       result.filled ? flags.filler.precondition : 0;  // time for which the rank's list has no action
   result.spans.work += behind_ms;
@@ -245,8 +246,8 @@ namespace {
 std::int32_t layers_of_stage(const Case& bench_case, const FillerWork& work) {
   const std::int32_t chunks = bench_case.schedule.chunks();
   if (work.layers % chunks == 0) return work.layers / chunks;
-  throw core::usage_error("--fill: layers is " + std::to_string(work.layers) + ", and schedule " + bench_case.name + " has " +
-                          std::to_string(chunks) + " chunks per rank; allowed: multiples of the chunks");
+  throw core::usage_error("--fill: layers is " + std::to_string(work.layers) + ", and schedule " + bench_case.name +
+                          " has " + std::to_string(chunks) + " chunks per rank; allowed: multiples of the chunks");
 }
 
 std::vector<std::vector<FillerItem>> items_of(const Case& bench_case, const FillerWork& work, const Step& step) {

@@ -1,5 +1,5 @@
-// The table of a benchmark of training steps as a list of columns: each defines how a value of a row is shown, and under
-// which name it is in the row's record.
+// The table of a benchmark of training steps as a list of columns: each defines how a value of a row is shown, and
+// under which name it is in the row's record.
 #pragma once
 
 #include <cstddef>

@@ -43,15 +43,16 @@ transports::MpiThreads mpi_threads_of(const FlagValue& value) {
 
 const std::array kFlags{
     Flag{"--device", "cpu",
-         "cpu; cuda: rank r runs on GPU r modulo the number of GPUs, so that ranks may share one; cuda:1: all ranks share "
-         "GPU 1",
+         "cpu; cuda: rank r runs on GPU r modulo the number of GPUs, so that ranks may share one; cuda:1: all ranks "
+         "share GPU 1",
          [](PlaceFlags& p, const FlagValue& v) { p.device = device_of(v); }},
     Flag{"--transport", "local",
          "local: ranks are threads; mpi: ranks of mpirun; nccl: with --device cuda and NCCL's collectives, ranks of "
          "mpirun where it has started the program, else threads",
          read_transport},
     Flag{"--mpi-threads", "multiple",
-         "multiple: communication runs concurrently with kernels, if this MPI can; funneled: in the rank's own thread, serially",
+         "multiple: communication runs concurrently with kernels, if this MPI can; funneled: in the rank's own thread, "
+         "serially",
          [](PlaceFlags& p, const FlagValue& v) { p.mpi_threads = mpi_threads_of(v); }},
 };
 
@@ -167,8 +168,9 @@ std::string gpus_text(const backends::DeviceChoice& device, int ranks, const tra
     where = fmt::format(", as rank 0 sees them; {} processes of mpirun on {} host{}", placement.num_ranks,
                         placement.num_hosts, placement.num_hosts == 1 ? "" : "s");
   }
-  return fmt::format("{} GPU{} from cuda:{} on{}; each rank's collectives run in streams of their own, concurrently with its kernels", gpus,
-                     gpus == 1 ? "" : "s", std::max(device.index, 0), where);
+  return fmt::format(
+      "{} GPU{} from cuda:{} on{}; each rank's collectives run in streams of their own, concurrently with its kernels",
+      gpus, gpus == 1 ? "" : "s", std::max(device.index, 0), where);
 }
 
 bool is_oversubscribed(const transports::MpiWorld* mpi, int ranks, int threads) {

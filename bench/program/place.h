@@ -60,8 +60,8 @@ void add_place(const backends::DeviceChoice& device, const transports::MpiWorld*
 core::EnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
 
 // Counts from begin_step(), or the end of the previous step, to end_step(). A first step without begin_step() loads and
-// chooses kernels, and is not counted. One thread at a time. Counters update every few milliseconds, some GPUs' every 100
-// ms: short runs are inaccurate.
+// chooses kernels, and is not counted. One thread at a time. Counters update every few milliseconds, some GPUs' every
+// 100 ms: short runs are inaccurate.
 class StepEnergy {
  public:
   explicit StepEnergy(core::EnergyMeter opened) : opened_(std::move(opened)) {}

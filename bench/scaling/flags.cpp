@@ -65,17 +65,17 @@ const std::array kFlags{
            v.parsed_by([](const std::string& text) { return simulator::load_machine(text); });
            f.machine = v.text;
          }},
-    Flag{"--rounds", "10", "number of rounds; all layouts and one rank train in each, and efficiencies are medians over rounds",
+    Flag{"--rounds", "10",
+         "number of rounds; all layouts and one rank train in each, and efficiencies are medians over rounds",
          [](ScalingFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 10000); }},
-    Flag{"--simulate", "",
-         "more layouts, which are only simulated, from times of the same layout's pieces with dp=2",
+    Flag{"--simulate", "", "more layouts, which are only simulated, from times of the same layout's pieces with dp=2",
          [](ScalingFlags& f, const FlagValue& v) { f.simulated = program::text_list(v, ';'); }},
     Flag{"--batch", "8",
          "sequences per optimizer step of one rank; with more ranks this many in total (strong) or per rank (weak)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
     Flag{"--steps", "5",
-         "number of rounds; each times a training step, its pieces alone on one rank, and its pieces while all ranks run "
-         "them",
+         "number of rounds; each times a training step, its pieces alone on one rank, and its pieces while all ranks "
+         "run them",
          [](ScalingFlags& f, const FlagValue& v) { f.effort.rounds = program::integer(v, 1, 1000); }},
     Flag{"--time-budget", "", "seconds for all layouts together; a layout that has started is finished [no limit]",
          [](ScalingFlags& f, const FlagValue& v) { f.effort.seconds = v.number(0, 1e9); }},
@@ -197,8 +197,9 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
     options.layout.microbatch_size = batch_of(flags, options.layout, mode);
     options.device = flags.place.device;
     if (options.layout.slices > 1 || evicts_activations(options.layout)) {
-      throw core::usage_error("the schedule " + options.layout.schedule +
-                              " has slices or evictions, which are not timed alone here; allowed: others, such as 1f1b");
+      throw core::usage_error(
+          "the schedule " + options.layout.schedule +
+          " has slices or evictions, which are not timed alone here; allowed: others, such as 1f1b");
     }
     return trainer::checked(std::move(options));
   } catch (const core::Error& error) {

@@ -36,7 +36,9 @@ PieceKey key_of(const Task& task, std::int32_t rank) {
 }
 
 std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const StepTimeline& timeline) {
-  const auto span_of = [&](const RankTask& rank_task) { return timeline[static_cast<std::size_t>(rank_task.rank)][rank_task.task]; };
+  const auto span_of = [&](const RankTask& rank_task) {
+    return timeline[static_cast<std::size_t>(rank_task.rank)][rank_task.task];
+  };
   std::vector<SlotSpans> all;
   for (const Slot& slot : slots) {
     SlotSpans& spans = all.emplace_back();
@@ -176,7 +178,7 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotS
       if (!member) continue;
       const double with_kernels = slowdowns.of_kernel(task.op, computing, false);
       slowdowns.kernel_with_collective[family_of(task.op)].add(std::llround(static_cast<double>(alone) * with_kernels),
-                                                      length_ps(span), overlap_ps(span, slot.collective_span));
+                                                               length_ps(span), overlap_ps(span, slot.collective_span));
     }
     if (slot.collective.empty() || slot.kernels.empty()) continue;
     const Task& task = task_at(slot.collective.front());
@@ -185,15 +187,17 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotS
   }
 }
 
-simulator::Slowdown slowdown_of(const Step& step, const Slowdowns& slowdowns, const simulator::LanesBeside& overlapping) {
-  return [&step, &slowdowns, overlapping](std::int32_t rank, std::size_t index, const simulator::Concurrent& concurrent) {
-    const Task& task = step.of_rank[static_cast<std::size_t>(rank)].tasks[index];
-    if (task.lane == schedules::Lane::compute) {
-      return slowdowns.of_kernel(task.op, concurrent.kernels, concurrent.own_collective);
-    }
-    if (!overlapping[static_cast<std::size_t>(task.lane)]) return 1.0;
-    return slowdowns.of_collective(task.lane, concurrent.computing_share);
-  };
+simulator::Slowdown slowdown_of(const Step& step, const Slowdowns& slowdowns,
+                                const simulator::LanesBeside& overlapping) {
+  return
+      [&step, &slowdowns, overlapping](std::int32_t rank, std::size_t index, const simulator::Concurrent& concurrent) {
+        const Task& task = step.of_rank[static_cast<std::size_t>(rank)].tasks[index];
+        if (task.lane == schedules::Lane::compute) {
+          return slowdowns.of_kernel(task.op, concurrent.kernels, concurrent.own_collective);
+        }
+        if (!overlapping[static_cast<std::size_t>(task.lane)]) return 1.0;
+        return slowdowns.of_collective(task.lane, concurrent.computing_share);
+      };
 }
 
 namespace {
@@ -272,7 +276,8 @@ std::array<bool, schedules::kNumLanes> overlapping_lanes(const schedules::Interp
 
 // The concurrencies in which steps are timed: one task at a time; 2, 4, ... ranks that compute; and collectives in
 // addition.
-std::vector<Concurrency> concurrencies_of(std::int32_t ranks, const std::array<bool, schedules::kNumLanes>& overlapping) {
+std::vector<Concurrency> concurrencies_of(std::int32_t ranks,
+                                          const std::array<bool, schedules::kNumLanes>& overlapping) {
   std::vector<Concurrency> concurrencies{{}};
   for (std::int32_t computing = 2; computing < 2 * ranks; computing *= 2) {
     concurrencies.push_back({.kernels = std::min(computing, ranks)});

@@ -35,8 +35,8 @@ namespace lockstep::scaling {
 // The order in which the tasks of a step are timed, in slots: the tasks of a slot run concurrently, and nothing else
 // does.
 //
-// Every order of slots made here is valid for the step: a task's slot comes after the slots of all its dependences. Pieces
-// are therefore timed in their place in the step, on the tensors of training.
+// Every order of slots made here is valid for the step: a task's slot comes after the slots of all its dependences.
+// Pieces are therefore timed in their place in the step, on the tensors of training.
 
 struct RankTask {
   std::int32_t rank = 0;
@@ -284,7 +284,8 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
 // Some layouts of each kind for this machine's cores.
 std::vector<std::string> default_layouts();
 
-// The layout with this many ranks, by its number of replicas; one rank is always without parallelism. Throws a usage Error.
+// The layout with this many ranks, by its number of replicas; one rank is always without parallelism. Throws a usage
+// Error.
 std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks);
 
 // One layout's options: mini_train's flags, the layout as workload::parse_layout() reads it (in --dtype, unless it has

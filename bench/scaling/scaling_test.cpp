@@ -213,7 +213,8 @@ TEST(Slowdowns, LieOnLinesBetweenWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(slowdowns.of_collective(Lane::reduce, 0.5), 2);
 }
 
-simulator::Simulation contended(const Step& step, const Slowdowns& slowdowns, const simulator::LanesBeside& overlapping) {
+simulator::Simulation contended(const Step& step, const Slowdowns& slowdowns,
+                                const simulator::LanesBeside& overlapping) {
   return play_contended(step, overlapping, slowdown_of(step, slowdowns, overlapping));
 }
 

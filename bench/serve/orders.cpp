@@ -58,7 +58,7 @@ class Orders {
  public:
   // Writes the list of cases.
   Orders(const std::string& program, const std::vector<std::string>& cases) : num_cases_(cases.size()) {
-    write(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
+    write_line(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
   }
 
   // Answers an invalid order with an error, and waits for the next one.
@@ -83,13 +83,13 @@ class Orders {
   // Every time has the same number of characters: texts of other lengths would leave the heap in another state, and the
   // instruction count of the next run would include how long malloc searches there.
   void answer(std::span<const double> us_of_call) {
-    write(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
+    write_line(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
   }
 
-  void answer_error(const std::string& why) { write(Json{{"error", why}}.dump()); }
+  void answer_error(const std::string& why) { write_line(Json{{"error", why}}.dump()); }
 
  private:
-  void write(const std::string& text) {
+  void write_line(const std::string& text) {
     const std::string line = text + "\n";
     for (std::size_t done = 0; done < line.size();) {
       const ssize_t size = write(STDOUT_FILENO, line.data() + done, line.size() - done);

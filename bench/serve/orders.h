@@ -30,9 +30,9 @@ void check_one(std::size_t count, const std::string& what);
 
 // Ranks as one worker: rank 0 reads the orders, all run them.
 
-// Called on every rank. us_of_call(case, calls) makes this rank's calls and returns its mean time per call; the answer is
-// the slowest rank's. Without orders, ranks synchronize from time to time, so that no deadline expires. If it
-// throws an Error, all ranks end.
+// Called on every rank. us_of_call(case, calls) makes this rank's calls and returns its mean time per call; the answer
+// is the slowest rank's. Without orders, ranks synchronize from time to time, so that no deadline expires. If it throws
+// an Error, all ranks end.
 void serve_ranks(const std::string& program, const std::vector<std::string>& cases, transports::World& world,
                  const UsOfCall& us_of_call);
 

@@ -197,12 +197,13 @@ const std::array kClockFlags{
         "granularity of clocks, a list: stage (a rank's whole step), unit (a stage's forward or backward of one "
         "microbatch, as in EnvPipe)",
         [](ClockFlags& f, const program::FlagValue& v) { f.of = clocks_of(v); }},
-    program::FlagOf<ClockFlags>{"--slower", "0,1,2,5,10",
-                                "percentages by which the step may become longer, a list: gives the frontier of time and energy",
-                                [](ClockFlags& f, const program::FlagValue& v) {
-                                  f.slower.clear();
-                                  for (const auto& part : v.list()) f.slower.push_back(part.number_from(0, 1000));
-                                }},
+    program::FlagOf<ClockFlags>{
+        "--slower", "0,1,2,5,10",
+        "percentages by which the step may become longer, a list: gives the frontier of time and energy",
+        [](ClockFlags& f, const program::FlagValue& v) {
+          f.slower.clear();
+          for (const auto& part : v.list()) f.slower.push_back(part.number_from(0, 1000));
+        }},
 };
 
 // Mean clocks of a pipeline rank, weighted by the time of its kernels at the top clock.
@@ -266,7 +267,8 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print) {
   const simulator::Prediction prediction =
       predict(model, layout, machine, {.detail = simulator::Detail::folded, .keep_timeline = true});
   const auto simulate = [&](const schedules::Step& step) { return simulate_step(step, layout, machine).makespan_ps; };
-  const double devices = static_cast<double>(layout.ranks()) / prediction.step.num_ranks();  // devices per pipeline rank
+  const double devices =
+      static_cast<double>(layout.ranks()) / prediction.step.num_ranks();  // devices per pipeline rank
   const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
   const ClockChoice top = all_at_top(prediction.step, prediction.timeline, flags.power, ClockOf::stage);
   const std::string setting = setting_of(model, machine) + ", " + text_of(layout);
@@ -275,7 +277,8 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print) {
   for (const ClockOf of : flags.of) {
     for (const double slower : flags.slower) {
       const auto target_ps = static_cast<std::int64_t>(static_cast<double>(top.makespan_ps) * (1 + slower / 100));
-      const ClockChoice choice = choose_clocks(prediction.step, prediction.timeline, flags.power, of, target_ps, simulate);
+      const ClockChoice choice =
+          choose_clocks(prediction.step, prediction.timeline, flags.power, of, target_ps, simulate);
       const double joules = choice.joules * devices;
       const double saved = 100 * (1 - choice.joules / top.joules);
       const double step_ms = static_cast<double>(choice.makespan_ps) / kPsPerMs;

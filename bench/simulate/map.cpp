@@ -42,7 +42,8 @@ const std::array kMapFlags{
     program::FlagOf<MapFlags>{
         "--gpus", "64", "numbers of devices; one map for each",
         [](MapFlags& f, const program::FlagValue& v) { f.gpus = program::integer_list(v, 1, 1'000'000); }},
-    program::FlagOf<MapFlags>{"--links", "0.5,1,2.5,5,12.5,25,50,100,200,400", "link bandwidths in GB/s per device and direction, a list",
+    program::FlagOf<MapFlags>{"--links", "0.5,1,2.5,5,12.5,25,50,100,200,400",
+                              "link bandwidths in GB/s per device and direction, a list",
                               [](MapFlags& f, const program::FlagValue& v) {
                                 f.links.clear();
                                 for (const program::FlagValue& part : v.list()) f.links.push_back(part.number(0, 1e6));

@@ -138,7 +138,7 @@ class Table {
       if (memory.place == workload::Offload::none || !base_.offload.any_in(memory.place)) continue;
       const char* const what = memory.place == workload::Offload::host ? "of its host" : "of files";
       text += memory.bytes == 0 ? fmt::format(", and an unknown size {}", what)
-                             : fmt::format(", and {:.1f} GB {}", memory.bytes / 1e9, what);
+                                : fmt::format(", and {:.1f} GB {}", memory.bytes / 1e9, what);
     }
     return text;
   }

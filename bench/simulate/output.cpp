@@ -102,16 +102,18 @@ std::string row_text(const Layout& layout, const Prediction& prediction) {
   const Breakdown& parts = prediction.parts[prediction.busiest];
   return fmt::format(
       " {:>9.2f} {:>6.2f} {:>6.2f} {:>9.1f} {:>11.0f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f}{}  {}\n",
-      prediction.step_s * 1e3, 100 * prediction.mfu, 100 * prediction.hfu, tflops_per_gpu(layout, prediction), prediction.tokens_per_s,
-      percent(parts.compute_ps(), prediction), percent(exposed(parts, Lane::tensor), prediction),
+      prediction.step_s * 1e3, 100 * prediction.mfu, 100 * prediction.hfu, tflops_per_gpu(layout, prediction),
+      prediction.tokens_per_s, percent(parts.compute_ps(), prediction),
+      percent(exposed(parts, Lane::tensor), prediction),
       percent(exposed(parts, Lane::send) + exposed(parts, Lane::receive), prediction),
-      percent(exposed(parts, Lane::gather) + parts.exposed_reductions_ps(), prediction), percent(parts.bubble_ps, prediction),
-      prediction.memory[prediction.fullest].total() / kGiga, prediction.fits ? " " : "!", text_of(layout));
+      percent(exposed(parts, Lane::gather) + parts.exposed_reductions_ps(), prediction),
+      percent(parts.bubble_ps, prediction), prediction.memory[prediction.fullest].total() / kGiga,
+      prediction.fits ? " " : "!", text_of(layout));
 }
 
 std::string details_text(const Layout& layout, const Machine& machine, const Prediction& prediction, double wall_s) {
-  std::string text =
-      fmt::format("#\n# Time of pipeline rank {} of {}, which computes longest\n", prediction.busiest, prediction.parts.size());
+  std::string text = fmt::format("#\n# Time of pipeline rank {} of {}, which computes longest\n", prediction.busiest,
+                                 prediction.parts.size());
   for (const auto& [name, ps] : program::named_parts(prediction.parts[prediction.busiest])) {
     text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
                         percent(ps, prediction));
@@ -245,7 +247,8 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.capacity_bytes = number(machine.device.memory_bytes);
   record.fits = prediction.fits;
   record.sent_bytes = named_bytes(prediction.sent[prediction.busiest]);
-  if (machine.levels.size() > 1) record.sent_beyond_bytes = named_levels(prediction.sent_beyond[prediction.busiest], machine);
+  if (machine.levels.size() > 1)
+    record.sent_beyond_bytes = named_levels(prediction.sent_beyond[prediction.busiest], machine);
   record.events = prediction.events;
   record.engine_s = prediction.engine_s;
   record.wall_s = wall_s;

@@ -67,13 +67,14 @@ const std::array kPlanFlags{
 };
 
 const std::array kCalibrateFlags{
-    Flag{"--calibrate", "",
-         "record files of kernels_bench and all_reduce_perf; write a description of this machine from these files. With "
-         "--machine: write that description, with collectives fitted to rows of NCCL's own collectives",
-         [](SimulateFlags& f, const FlagValue& v) {
-           f.records = text_of(v);
-           f.task = Task::calibrate;
-         }},
+    Flag{
+        "--calibrate", "",
+        "record files of kernels_bench and all_reduce_perf; write a description of this machine from these files. With "
+        "--machine: write that description, with collectives fitted to rows of NCCL's own collectives",
+        [](SimulateFlags& f, const FlagValue& v) {
+          f.records = text_of(v);
+          f.task = Task::calibrate;
+        }},
     Flag{"--output", "", "file for the description [stdout]",
          [](SimulateFlags& f, const FlagValue& v) { f.output = text_of(v); }},
 };
@@ -126,7 +127,8 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv, Task task)
   line.add_switch("--folded", flags.folded, "treat each layer as one kernel: faster, slightly less accurate", kWhat);
   line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank instead of one representative pipeline", kWhat);
   line.add_switch("--collective-plans", flags.plans,
-                  "with --all-ranks: simulate collectives message by message on the links, instead of by formula", kWhat);
+                  "with --all-ranks: simulate collectives message by message on the links, instead of by formula",
+                  kWhat);
   program::declare_all(line, kPlanFlags, kPlan);
   program::declare_all(line, kCalibrateFlags, kCalibrate);
   program::declare_all(line, kOutputFlags, kOutput);
@@ -158,7 +160,8 @@ constexpr std::array kCommands{
     Command{"memory", "How much memory per rank does each ZeRO stage need on N ranks?", run_memory},
     Command{"recompute", "How much memory does recomputation save, and at what cost in time?", run_recompute},
     Command{"tp-boundary", "What does tensor parallelism cost beyond a node?", run_tp_boundary},
-    Command{"order", "Which kind of parallelism belongs inside a node, and how much slower are other orders?", run_order},
+    Command{"order", "Which kind of parallelism belongs inside a node, and how much slower are other orders?",
+            run_order},
     Command{"sensitivity", "Which parameter of the machine affects the step time most?", run_sensitivity},
     Command{"bubbles", "How much of a pipeline's bubbles can a second-order optimizer fill?", run_bubbles},
     Command{"clocks", "How much energy do lower clocks save where a pipeline waits anyway, and at what cost in time?",
@@ -239,8 +242,8 @@ std::vector<Case> swept_cases(const SimulateFlags& flags) {
   std::vector<Case> cases;
   for (const CaseText& text : texts) {
     Case bench_case{workload::parse_model(text.model), text.machine, workload::parse_layout(text.layout)};
-    bench_case.layout =
-        simulator::balanced_on(bench_case.machine, bench_case.model, bench_case.layout);  // shown with the chosen stages and slices
+    bench_case.layout = simulator::balanced_on(bench_case.machine, bench_case.model,
+                                               bench_case.layout);  // shown with the chosen stages and slices
     cases.push_back(std::move(bench_case));
   }
   return cases;
@@ -321,7 +324,8 @@ int serve_predictions(const SimulateFlags& flags) {
   }
   serve::serve("simulate", names, [&](std::size_t index, std::int64_t calls) {
     const Case& bench_case = cases[index];
-    return serve::us_of_calls(calls, [&] { predict(bench_case.model, bench_case.layout, bench_case.machine, options); });
+    return serve::us_of_calls(calls,
+                              [&] { predict(bench_case.model, bench_case.layout, bench_case.machine, options); });
   });
   return 0;
 }

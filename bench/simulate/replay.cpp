@@ -142,8 +142,8 @@ std::vector<std::pair<std::string, std::int64_t>> foreign_parts(const schedules:
 }
 
 std::string parts_text(const simulator::Replay& replayed, bool is_ours) {
-  std::string text =
-      fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * replayed.step_s, replayed.busiest);
+  std::string text = fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * replayed.step_s,
+                                 replayed.busiest);
   const schedules::Breakdown& parts = replayed.parts[replayed.busiest];
   for (const auto& [name, ps] : is_ours ? program::named_parts(parts) : foreign_parts(parts)) {
     const double ms = static_cast<double>(ps) / 1e9;
@@ -159,8 +159,8 @@ std::string collectives_text(const simulator::Replay& replayed, bool is_ours) {
                   replayed.busiest, "#collective", "group", "ranks", "bytes", "count", "each (us)", "way", "all (ms)");
   for (const simulator::TakenCollectives& collective : replayed.collectives) {
     text += fmt::format(" {:<14} {:<10} {:>6} {:>13} {:>7} {:>11.2f}  {:<16} {:>11.3f}\n", name_of(collective.comm),
-                        is_ours ? name_of(collective.group) : "-", collective.ranks, collective.bytes, collective.count, collective.each.time_us(),
-                        way_of(collective.each), collective.all_us() / 1e3);
+                        is_ours ? name_of(collective.group) : "-", collective.ranks, collective.bytes, collective.count,
+                        collective.each.time_us(), way_of(collective.each), collective.all_us() / 1e3);
   }
   return text;
 }
@@ -176,8 +176,8 @@ std::string commands_to_measure(const simulator::Replay& replayed) {
                                              {Comm::reduce, "reduce_perf"}};
   std::string text = replayed.collectives.empty() ? "" : "# to measure them:\n";
   for (const simulator::TakenCollectives& collective : replayed.collectives) {
-    const std::string line =
-        fmt::format("#   {} --ranks {} -b {} -e {}\n", programs.at(collective.comm), collective.ranks, collective.bytes, collective.bytes);
+    const std::string line = fmt::format("#   {} --ranks {} -b {} -e {}\n", programs.at(collective.comm),
+                                         collective.ranks, collective.bytes, collective.bytes);
     if (text.find(line) == std::string::npos) text += line;
   }
   return text;
@@ -189,7 +189,8 @@ void write_chakra(const std::string& prefix, const schedules::Step& step) {
   const std::string beyond = schedules::chakra_file_name(prefix, step.of_rank.size());
   if (std::filesystem::exists(beyond)) {
     throw core::usage_error(
-        fmt::format("--chakra {}: {} exists, from a step with more than these {} ranks, and would be read as part of this trace; allowed: another prefix, or without that file",
+        fmt::format("--chakra {}: {} exists, from a step with more than these {} ranks, and would be read as part of "
+                    "this trace; allowed: another prefix, or without that file",
                     prefix, beyond, step.of_rank.size()));
   }
   const ChakraTrace trace = schedules::to_chakra(step);

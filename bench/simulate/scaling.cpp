@@ -121,8 +121,8 @@ class Curve {
       }
       last = {gpus, a_gpu / first_a_gpu, grown_part_text(first, now)};
       print_(fmt::format(" {:>7} {:>9} {:>11.2f} {:>9.1f} {:>12.0f} {:>7.2f}{}{}\n", gpus, batch, now.step_s * 1e3,
-                         tflops_per_gpu(grown_layout.layout, now), now.tokens_per_s, 100 * last.efficiency, parts_text(now),
-                         now.fits ? "" : "  does not fit"));
+                         tflops_per_gpu(grown_layout.layout, now), now.tokens_per_s, 100 * last.efficiency,
+                         parts_text(now), now.fits ? "" : "  does not fit"));
       write(series, gpus, grown_layout.layout, now, last.efficiency);
     }
     if (last.gpus > 0) print_(finding(series, last));

@@ -80,8 +80,8 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
   for (const Ordered& order : orders) {
     const double slower = 100 * (order.made.step_s / best.step_s - 1);
     const std::string why = &order.made == &best ? "" : longer_part_text(best, order.made);
-    print(fmt::format(" {:>9.2f} {:>+9.2f}{}  {}{}\n", order.made.step_s * 1e3, slower, parts_text(order.made), order.name,
-                      why.empty() ? "" : ": " + why));
+    print(fmt::format(" {:>9.2f} {:>+9.2f}{}  {}{}\n", order.made.step_s * 1e3, slower, parts_text(order.made),
+                      order.name, why.empty() ? "" : ": " + why));
     core::StudyRecord point = study.point(setting, order.name, order.layout, order.made);
     point.at = {{"place", static_cast<double>(&order - orders.data() + 1)}};
     point.values.emplace_back("slower_percent", slower);
@@ -163,8 +163,8 @@ int run_sensitivity(int argc, const char* const* argv, const program::Print& pri
       "step (%)"));
   for (const Moved& moved : all) {
     const std::string name = swept_name(moved.figure);
-    print(fmt::format(" {:>9} {:>9}  {} {:g}\n", percent_text(moved.more_percent), percent_text(moved.less_percent), name,
-                      moved.figure.value));
+    print(fmt::format(" {:>9} {:>9}  {} {:g}\n", percent_text(moved.more_percent), percent_text(moved.less_percent),
+                      name, moved.figure.value));
     core::StudyRecord point = study.point(setting, name);
     point.layout = text_of(layout);
     point.at = {{"value", moved.figure.value}, {"percent", flags.percent}};

@@ -35,7 +35,8 @@ struct LayerBlock {
   trainer::GptStage::Block block = trainer::GptStage::Block::mlp;
   bool causal = true;
   // Tiles of rows (trainer/model/part_run.h). With several, all rows of attention's core and of weight gradients are
-  // processed at once, and everything else tile by tile, so that the exchange of a tile overlaps with the kernels of the next.
+  // processed at once, and everything else tile by tile, so that the exchange of a tile overlaps with the kernels of
+  // the next.
   std::int32_t row_tiles = 1;
   // The share in which the time of an operation's kernels, or of its exchanges, counts; empty: a TaskKind.
   std::function<std::size_t(workload::OperationKind, bool is_exchange)> share_of = {};
@@ -54,8 +55,8 @@ std::array<double, 2> wire_bytes_of(const LayerBlock& block);
 // Throws a usage Error that names --algo if the collectives that it names have no such algorithm (Exchanger).
 void check_algorithm(const LayerBlock& block, const std::string& algorithm);
 // The stage's parameters that the block's operations use, in the order of workload::parameters_of(), with
-// random initial values, so that a forgotten one shows; parameters that are not used have one element. `rank`: of the block's layout. On
-// a grid they are the rank's blocks.
+// random initial values, so that a forgotten one shows; parameters that are not used have one element. `rank`: of the
+// block's layout. On a grid they are the rank's blocks.
 std::vector<workload::Parameter> parameters_of(const LayerBlock& block, std::int32_t rank);
 bool is_used(const workload::Parameter& parameter);
 

@@ -78,13 +78,16 @@ const std::array kFlagsOfRun{
          "grids of ranks that share a linear layer or the MLP in two or more dimensions, a list: 2x2 (2-D, SUMMA), "
          "2.5d:2x2x2 (Tesseract), 2x2x2 (3-D); with --tp as well, both are timed [none]",
          [](TpLinearFlags& f, const FlagValue& v) { f.grids = grids_of(v); }},
-    Flag{"--sequence-parallel", "0,1", "sequence parallelism, a list; 0: each rank has all rows between layers; 1: a share of the rows",
+    Flag{"--sequence-parallel", "0,1",
+         "sequence parallelism, a list; 0: each rank has all rows between layers; 1: a share of the rows",
          [](TpLinearFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
     Flag{"--tiles", "1,4",
-         "number of tiles into which rows are cut, a list; a tile is exchanged during the next tile's product; 1 is always run",
+         "number of tiles into which rows are cut, a list; a tile is exchanged during the next tile's product; 1 is "
+         "always run",
          [](TpLinearFlags& f, const FlagValue& v) { f.tiles = program::integer_list(v, 1, 1024); }},
     Flag{"--algo", "ring",
-         "algorithm of the collectives (docs/adding.md); the column `formula` has the fewest bytes that any algorithm can send",
+         "algorithm of the collectives (docs/adding.md); the column `formula` has the fewest bytes that any algorithm "
+         "can send",
          [](TpLinearFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
 };
 
@@ -105,11 +108,11 @@ void check_tiles(const Case& bench_case, const Shape& shape) {
   const std::int64_t shares = bench_case.sequence_parallel ? bench_case.ranks : 1;
   for (const int tiles : bench_case.tiles) {
     if (shape.rows() % (shares * tiles) == 0) continue;
-    throw core::usage_error(
-        fmt::format("--tiles {}: does not divide the {} rows (--batch {} x --length {}){}; allowed: {}", tiles,
-                    shape.rows() / shares, shape.batch, shape.length,
-                    bench_case.sequence_parallel ? fmt::format(" of a share of {} sequence-parallel ranks", shares) : "",
-                    numbers_that(64, [&](std::int64_t n) { return shape.rows() % (shares * n) == 0; })));
+    throw core::usage_error(fmt::format(
+        "--tiles {}: does not divide the {} rows (--batch {} x --length {}){}; allowed: {}", tiles,
+        shape.rows() / shares, shape.batch, shape.length,
+        bench_case.sequence_parallel ? fmt::format(" of a share of {} sequence-parallel ranks", shares) : "",
+        numbers_that(64, [&](std::int64_t n) { return shape.rows() % (shares * n) == 0; })));
   }
 }
 
@@ -141,12 +144,12 @@ void check_case(const Case& bench_case, const Shape& shape) {
   check_tiles(bench_case, shape);
 }
 
-// Counts the tensors of all ranks with every number of tiles, the tensors of one rank that has the whole layer, and the same
-// again for host copies that are compared.
+// Counts the tensors of all ranks with every number of tiles, the tensors of one rank that has the whole layer, and the
+// same again for host copies that are compared.
 void check_memory(const Case& bench_case, const Shape& shape) {
   const auto parts = static_cast<std::int64_t>(bench_case.tiles.size()) * bench_case.ranks;
-  const std::int64_t needed =
-      needed_bytes({.kind = bench_case.block, .shape = shape}) + parts * needed_bytes(layer_of(bench_case, shape, 1, 0));
+  const std::int64_t needed = needed_bytes({.kind = bench_case.block, .shape = shape}) +
+                              parts * needed_bytes(layer_of(bench_case, shape, 1, 0));
   const auto available = static_cast<std::int64_t>(core::available_host_bytes());
   if (needed <= available) return;
   const bool has_words = bench_case.block == Block::embedding || bench_case.block == Block::loss;

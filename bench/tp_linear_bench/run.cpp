@@ -107,7 +107,8 @@ constexpr std::array kServed{std::pair{Mode::serial, "one by one"}, std::pair{Mo
 
 step_bench::PartRow row_of(const TpLinearFlags& flags, const Case& bench_case) {
   const step_bench::LayerBlock block = block_of(layer_of(bench_case, flags.shape, 1, 0));
-  return {.num_ranks = bench_case.ranks, .channels = step_bench::channels_of(step_of(block)), .tokens = flags.shape.rows()};
+  return {
+      .num_ranks = bench_case.ranks, .channels = step_bench::channels_of(step_of(block)), .tokens = flags.shape.rows()};
 }
 
 // Compares the results of a rank with one rank's, and their bits with the first pass, in one tile.
@@ -189,13 +190,15 @@ step_bench::MakeParts parts_of(const TpLinearFlags& flags, const Case& bench_cas
 // "mlp/f32/B4_T128_C256/tp 2, sequence-parallel/tiles:4/beside": each number of tiles in each of kServed.
 std::vector<std::string> served_names(const TpLinearFlags& flags, const Case& bench_case) {
   const Shape& shape = flags.shape;
-  const std::string shared = bench_case.grid ? "grid " + workload::text_of(*bench_case.grid) : "tp " + std::to_string(bench_case.ranks);
+  const std::string shared =
+      bench_case.grid ? "grid " + workload::text_of(*bench_case.grid) : "tp " + std::to_string(bench_case.ranks);
   std::vector<std::string> names;
   for (const int tiles : bench_case.tiles) {
     for (const auto& [mode, name] : kServed) {
       names.push_back(fmt::format("{}/{}/B{}_T{}_C{}/{}{}/tiles:{}/threads:{}/{}", name_of(bench_case.block),
                                   core::short_name_of(shape.dtype), shape.batch, shape.length, shape.hidden, shared,
-                                  bench_case.sequence_parallel ? ", sequence-parallel" : "", tiles, flags.threads, name));
+                                  bench_case.sequence_parallel ? ", sequence-parallel" : "", tiles, flags.threads,
+                                  name));
     }
   }
   return names;
@@ -207,10 +210,12 @@ void serve_case(const TpLinearFlags& flags, const Case& bench_case) {
   const Reference none;
   std::vector<Mode> modes;
   for (const auto& [mode, name] : kServed) modes.push_back(mode);
-  serve_row(flags, row_of(flags, bench_case), modes, served_names(flags, bench_case), parts_of(flags, bench_case, none));
+  serve_row(flags, row_of(flags, bench_case), modes, served_names(flags, bench_case),
+            parts_of(flags, bench_case, none));
 }
 
-std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& bench_case, const Reference& reference) {
+std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& bench_case,
+                                             const Reference& reference) {
   return run_parts(flags, row_of(flags, bench_case), parts_of(flags, bench_case, reference));
 }
 

@@ -70,7 +70,8 @@ std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<flo
 
 // A result for each number of tiles, which is a row of the table. Under mpirun all ranks call it, and all have
 // them.
-std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& bench_case, const Reference& reference);
+std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& bench_case,
+                                             const Reference& reference);
 
 // Serves the layer as a worker instead of measuring it: forward and backward with each number of tiles, one task after
 // the other and with overlapped exchanges.

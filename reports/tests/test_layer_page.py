@@ -208,7 +208,7 @@ def test_what_an_uneven_router_costs_is_stated(experts_results):
     assert slowdown_of(uneven, experts_results[0]) == 1.5
     assert skew_text(experts_results[0]) == ("With a load of 2.00 times an even share the busiest of 4 ranks has 1.37 times the mean "
                                      "rows, and the layer takes 1.50 times as long as with the most even router.")
-    assert "one load" in skew_text(experts_results[1])
+    assert "the same load" in skew_text(experts_results[1])
     assert "experts 50 %" in experts_split_text(experts_results[0])
     assert "12 % of the copies are dropped" in experts_bytes_text(experts_results[0]) or "13 %" in experts_bytes_text(experts_results[0])
 

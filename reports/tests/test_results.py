@@ -28,7 +28,7 @@ def test_why_names_steps_bytes_alpha_beta_and_both_crossings(analysis_of):
     why = analysis[0].why
     assert "double_tree needs 6 messages one after another, ring 14" in why
     assert "of double_tree sends 2 bytes for each byte of the message, of ring 1.75" in why
-    assert "With 5 µs a message and 0.5 GB/s (fitted to send/recv)" in why
+    assert "With 5 µs per message and 0.5 GB/s (fitted to send/recv)" in why
     assert "just these ranges (crossing near 81 KiB; measured near" in why
     assert analysis[0].bounds.startswith("ring turns from latency-bound to bandwidth-bound near 20 KiB")
 

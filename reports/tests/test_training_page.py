@@ -346,7 +346,7 @@ def test_the_best_bucket_is_the_one_that_leaves_least(bucket_report):
         assert ("more ranks than cores" in curve_text(curve)) == (curve.ranks == 4)
     assert "with one bucket" in best_text(result)
     assert "64 MiB on 2 ranks and 64 MiB on 4 ranks" in bytes_sentence(result)
-    assert "3 rows not what the formula" in bytes_sentence(bucket_report.results("buckets")[1])
+    assert "in 3 rows different from the formula" in bytes_sentence(bucket_report.results("buckets")[1])
 
 
 def test_of_noise_no_bucket_is_best_and_one_bucket_hides_nothing(tmp_path):

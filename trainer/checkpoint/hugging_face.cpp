@@ -47,8 +47,8 @@ std::map<std::string, std::string> weight_map_of(const std::string& index) {
   for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || core::has_control_character(name) || std::filesystem::path(name).has_parent_path()) {
-      throw core::usage_error(
-          fmt::format("{}: weight_map of \"{}\" is {}; allowed: names of files in its folder", index, tensor, file.dump()));
+      throw core::usage_error(fmt::format("{}: weight_map of \"{}\" is {}; allowed: names of files in its folder",
+                                          index, tensor, file.dump()));
     }
     files[tensor] = name;
   }

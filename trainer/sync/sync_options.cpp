@@ -70,7 +70,8 @@ class Clock {
   std::vector<Exchange> without_idle_pulls() const {
     std::vector<Exchange> kept;
     for (const Exchange& exchange : order_) {
-      if (exchange.way == Exchange::Way::push || exchange.step <= replicas_[at(exchange.replica)].done) kept.push_back(exchange);
+      if (exchange.way == Exchange::Way::push || exchange.step <= replicas_[at(exchange.replica)].done)
+        kept.push_back(exchange);
     }
     return kept;
   }

@@ -95,8 +95,9 @@ Tokenizer Tokenizer::bytes() {
 
 const Tokenizer::Added* Tokenizer::AddedTokens::at(std::string_view text, std::size_t at) const {
   if (!begins[static_cast<unsigned char>(text[at])]) return nullptr;
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Added& added) { return text.substr(at, added.content.size()) == added.content; });
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Added& added) {
+    return text.substr(at, added.content.size()) == added.content;
+  });
   return found == all.end() ? nullptr : &*found;
 }
 

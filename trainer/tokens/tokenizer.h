@@ -77,8 +77,8 @@ class Tokenizer {
  public:
   // One token per byte, 256 in all.
   static Tokenizer bytes();
-  // `path`: tokenizer.json, or vocab.json with merges.txt in its folder, or a folder with either. Throws a usage Error of
-  // one line that names the file and the field that would change tokens and is not supported: other models than
+  // `path`: tokenizer.json, or vocab.json with merges.txt in its folder, or a folder with either. Throws a usage Error
+  // of one line that names the file and the field that would change tokens and is not supported: other models than
   // byte-level byte pairs, other word patterns than WordPattern's, a normalizer, and every field that is not known.
   static Tokenizer of_file(const std::string& path);
 

@@ -212,15 +212,15 @@ TEST(Offload, WhatCannotBeOffloadedIsOneLine) {
     EXPECT_NE(refusal.find(what), std::string::npos) << layout << ": " << refusal;
   };
   refuses("dp=2,zero=1,microbatch=4,batch=8,offload=gradients:host",
-       "offload is gradients:host, and zero is 1; allowed: gradients on the device, or zero=2 or 3");
+          "offload is gradients:host, and zero is 1; allowed: gradients on the device, or zero=2 or 3");
   refuses("dp=2,zero=2,microbatch=4,batch=8,offload=parameters:file",
-       "offload is parameters:file, and zero is 2; allowed: parameters on the device, or zero=3");
+          "offload is parameters:file, and zero is 2; allowed: parameters on the device, or zero=3");
   refuses("dp=2,zero=3,tp=2,sp=yes,microbatch=4,batch=8,offload=gradients:host", "tensor ranks share rows; allowed: ");
   refuses("dp=2,zero=3,pp=2,microbatch=4,batch=8,offload=gradients:host", "tied_embeddings is yes over 2 stages");
   refuses("dp=2,zero=3,microbatch=4,batch=8,dtype=bf16,delayed_update=yes,offload=host",
-       "delayed_update is yes, and offload is host; allowed: no, or optimizer and gradients both in host or file");
+          "delayed_update is yes, and offload is host; allowed: no, or optimizer and gradients both in host or file");
   refuses("dp=2,zero=3,microbatch=4,batch=8,dtype=f32,delayed_update=yes,offload=optimizer:host+gradients:host",
-       "delayed_update is yes, and dtype is f32");
+          "delayed_update is yes, and dtype is f32");
 }
 
 // Written from files, read to the device, and the other way round.

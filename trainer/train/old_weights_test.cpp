@@ -321,7 +321,8 @@ std::map<std::string, std::int32_t> stages_of_parameters(const TrainOptions& opt
   std::map<std::string, std::int32_t> stages;
   const TrainStep made = make_train_step(options.model, options.layout);
   for (std::size_t s = 0; s < made.stages.size(); ++s) {
-    for (const workload::Parameter& parameter : made.stages[s].parameters) stages[parameter.name] = static_cast<std::int32_t>(s);
+    for (const workload::Parameter& parameter : made.stages[s].parameters)
+      stages[parameter.name] = static_cast<std::int32_t>(s);
   }
   return stages;
 }

@@ -112,8 +112,9 @@ TEST(Optimizers, ACheckpointGoesOnInAnyLayoutAndWithItsOwnOptimizerOnly) {
       if (other == optimizer) continue;
       TrainOptions rest = options_with(other, "dp=2,batch=16,microbatch=8");
       rest.resume = folder.path();
-      const std::string expected = " has the states of the optimizer " + std::string(optimizer) + ", and this run's is " +
-                               std::string(other) + "; allowed: --optimizer " + std::string(optimizer);
+      const std::string expected = " has the states of the optimizer " + std::string(optimizer) +
+                                   ", and this run's is " + std::string(other) + "; allowed: --optimizer " +
+                                   std::string(optimizer);
       EXPECT_NE(refusal_of(rest).find(expected), std::string::npos) << refusal_of(rest);
     }
   }

@@ -128,8 +128,8 @@ void add_fp8_histories(RankTrainer& trainer, Copies& copies, Held& held) {
     add(fp8_name(trainer, stage), stage.model->fp8_history(), copies, held);
   }
 }
-// A checkpoint of the same layout has the whole history; one of another layout may have none, and the history then starts
-// empty.
+// A checkpoint of the same layout has the whole history; one of another layout may have none, and the history then
+// starts empty.
 void read_fp8_histories(RankTrainer& trainer, Checkpoint& checkpoint) {
   for (RankStage& stage : trainer.model().stages()) {
     const std::vector<float> values = values_of(fp8_name(trainer, stage), checkpoint);

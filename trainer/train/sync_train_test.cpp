@@ -209,8 +209,8 @@ TEST(DiLoCo, WithAPlainOuterStepOfOneIsTheAverage) {
 
 // ---- the asynchronous server
 
-// SGD applies gradients of a round individually, each with a share of the rate: the sum of all that were taken at the same
-// weights.
+// SGD applies gradients of a round individually, each with a share of the rate: the sum of all that were taken at the
+// same weights.
 TEST(Async, SgdWithoutStalenessIsDataParallelSgd) {
   TrainOptions together = like_sgd(with_sync({.dp = 4}, "allreduce"));
   TrainOptions one_by_one = like_sgd(with_sync({.dp = 4}, "async:staleness=0"));
