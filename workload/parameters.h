@@ -104,7 +104,7 @@ struct LayerIndices {
   // `expert_ranks`: of the layout, which split the experts. `tiles`: Layout::mlp_tiles.
   explicit LayerIndices(const Model& model, std::int32_t expert_ranks = 1, std::int32_t tiles = 1);
   WeightIndex norm1, qkv, projection, norm2;
-  WeightIndex up, down;                               // of a dense MLP, or of a mixture's shared experts
+  WeightIndex up, down;                               // in a dense MLP, or of a mixture's shared experts
   std::vector<WeightIndex> tiles_up, tiles_down;      // likewise, by tile: up and down are the first
   WeightIndex router;                                 // router of a mixture, and
   std::vector<WeightIndex> experts_up, experts_down;  // its experts on one rank

@@ -139,7 +139,7 @@ struct TrainFlags : program::Invocation {
   SequenceFlags sequences;
   program::PlaceFlags place;
   std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision
-  double peak_gflops = 0;          // of all ranks' cores together, for MFU; 0: measured at the start
+  double peak_gflops = 0;          // over all ranks' cores together, for MFU; 0: measured at the start
   std::string predict;             // machine whose prediction is printed with the run; empty: none
   std::int64_t report_every = 1;
   std::string trace_file;       // empty: none
