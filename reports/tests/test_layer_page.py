@@ -59,7 +59,7 @@ def test_time_is_split(results):
 def test_bytes_are_those_of_the_formulas(results):
     assert bytes_sentence(results[0]) == (
         "Sequence parallelism sends 25 % more in MLP pair and no more in row-parallel. Bytes equal the formulas, and "
-        "results one rank's within rounding, in all 40 passes of 5 rows.")
+        "results equal one rank's within rounding, in all 40 passes of 5 rows.")
     assert units_text(results[0].cases[1].one) == "1.25 MiB, 5 E (t−1)/t"
 
 
