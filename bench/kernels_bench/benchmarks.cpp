@@ -214,7 +214,7 @@ std::vector<Instance*> chosen_instances(Bench& bench) {
 
 std::size_t every_kernel_first(std::vector<Instance*>& instances) {
   const auto of_case = [](const Instance* instance) {  // cases are in one vector, in the order of the list
-    return std::tuple(one->one, -one->setting.threads, one->setting.cache != Cache::cold);
+    return std::tuple(instance->one, -instance->setting.threads, instance->setting.cache != Cache::cold);
   };
   std::stable_sort(instances.begin(), instances.end(),
                    [&](const Instance* a, const Instance* b) { return of_case(a) < of_case(b); });

@@ -115,7 +115,7 @@ void Workbench::take_operands(const Instance& instance) {
 double Workbench::us_of_call(std::int64_t calls) {
   const kernels::KernelCase& kernel_case = *prepared_->one;
   const kernels::Context& context = timed_->context();
-  return timed_->us_of(calls, [&] { one.run(sets_->next(), context); }) / static_cast<double>(calls);
+  return timed_->us_of(calls, [&] { kernel_case.run(sets_->next(), context); }) / static_cast<double>(calls);
 }
 
 void Workbench::end(Instance& instance) {

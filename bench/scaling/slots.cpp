@@ -73,7 +73,7 @@ class Sorter {
   }
 
   const Task& at(const RankTask& rank_task) const {
-    return step_.of_rank[static_cast<std::size_t>(one.rank)].tasks[one.task];
+    return step_.of_rank[static_cast<std::size_t>(rank_task.rank)].tasks[rank_task.task];
   }
   bool overlaps(const RankTask& task) const { return concurrency_.overlapping[index_of(at(task).lane)]; }
 

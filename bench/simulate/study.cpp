@@ -156,12 +156,12 @@ core::StudyRecord Study::point(const std::string& setting, const std::string& se
                                const Prediction& prediction) const {
   core::StudyRecord made_point = point(setting, series);
   made_point.layout = text_of(layout);
-  made_point.values = {{"step_ms", made.step_s * 1e3},
-                       {"tokens_per_s", made.tokens_per_s},
-                       {"tflops_per_gpu", tflops_per_gpu(layout, made)},
-                       {"memory_gb", made.memory[made.fullest].total() / 1e9}};
-  made_point.parts_ms = parts_ms(made);
-  made_point.fits = made.fits;
+  made_point.values = {{"step_ms", prediction.step_s * 1e3},
+                       {"tokens_per_s", prediction.tokens_per_s},
+                       {"tflops_per_gpu", tflops_per_gpu(layout, prediction)},
+                       {"memory_gb", prediction.memory[prediction.fullest].total() / 1e9}};
+  made_point.parts_ms = parts_ms(prediction);
+  made_point.fits = prediction.fits;
   return made_point;
 }
 

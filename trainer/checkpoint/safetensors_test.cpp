@@ -96,8 +96,8 @@ TEST(Safetensors, NarrowTypesAreReadAsF32) {
   for (std::size_t k = 0; k < values.size(); ++k) ASSERT_EQ(values[k], core::to_float(b[k + 2]));
   file.read(*file.find("h"), 2, values);
   for (std::size_t k = 0; k < values.size(); ++k) ASSERT_EQ(values[k], core::to_float(h[k + 2]));
-  std::vector<float> values(1);
-  EXPECT_EQ(error_of([&] { file.read(*file.find("i"), 0, values); }),
+  std::vector<float> integer(1);
+  EXPECT_EQ(error_of([&] { file.read(*file.find("i"), 0, integer); }),
             folder / "t" + ": tensor \"i\" is of dtype I32; allowed: F32, F16, BF16");
 }
 
