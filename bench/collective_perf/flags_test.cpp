@@ -192,13 +192,12 @@ TEST_P(Refusals, NameFlagValueAndWhatIsAllowed) {
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningHere, Refusals,
-    testing::Values(
-        Refusal{"-D 1",
-                "-D,--device_implementation 1: it takes nccl-tests' own kernels on NCCL's device API; ours run with "
-                "--transport cuda; allowed: 0"},
-        Refusal{"-V 8",
-                "-V,--device_cta_count 8: it counts thread blocks of -D's kernels; --blocks limits ours, --max-ctas "
-                "NCCL's; allowed: 16"}));
+    testing::Values(Refusal{"-D 1",
+                            "-D,--device_implementation 1: it selects nccl-tests' own kernels on NCCL's device API; "
+                            "use --transport cuda for Lockstep's kernels; allowed: 0"},
+                    Refusal{"-V 8",
+                            "-V,--device_cta_count 8: it sets the thread blocks of -D's kernels; --blocks limits "
+                            "Lockstep's, --max-ctas NCCL's; allowed: 16"}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningForATransport, Refusals,
