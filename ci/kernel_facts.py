@@ -18,7 +18,7 @@ from pathlib import Path
 EM_CUDA = 190
 KPARAM_INFO, MAX_THREADS, REGCOUNT, FRAME_SIZE = 0x17, 0x05, 0x2F, 0x11
 RESERVED_BYTES = 1024  # at the beginning of a block's shared memory, for the system (compute capability 9.0)
-ENTRY = 0x10  # of a symbol's st_other: a kernel, and not a function that kernels call
+ENTRY = 0x10  # bit in a symbol's st_other: a kernel, and not a function that kernels call
 SIZED = 0x04  # format of an attribute: its bytes follow; of others, their two bytes of value
 
 
