@@ -35,7 +35,7 @@ struct KernelFacts {
   std::size_t static_shared_bytes = 0;
   std::size_t local_bytes = 0;  // per thread
   int registers = 32;           // per thread, as ptxas assigned them; 0 if unknown: no launch is refused for them
-  int most_threads = 1024;      // of a block (.maxntid)
+  int most_threads = 1024;      // per block (.maxntid)
 };
 
 // A kernel that was launched. `stream` is unique among all devices and threads of the process.
@@ -79,7 +79,8 @@ class Executor {
   virtual void on_written(std::uintptr_t /*begin*/, std::size_t /*size_bytes*/) {}
 };
 
-// Installs an executor, which must outlive all use of CUDA by the program, or none. No work may be queued.
+// Installs an executor, or none (nullptr), once all queued work is done; it is called no more after another one is
+// installed.
 void install(Executor* executor);
 
 // Memory that kernels may use: of cudaMalloc, cudaMallocHost, or another process (cudaIpcOpenMemHandle).
