@@ -18,7 +18,7 @@ using T = TensorName;
 struct Ends {
   T x, y, dx, dy;
   bool leaves;         // y and dy are the next part's
-  WeightIndex weight;  // of the stage
+  WeightIndex weight;  // index in the stage
 };
 
 class GridTouches {

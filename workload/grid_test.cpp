@@ -201,7 +201,7 @@ double sent(const Grid& grid, const Exchange& exchange) {
   return schedules::wire_bytes(exchange.comm, std::llround(exchange.bytes), members_along(grid, exchange.group));
 }
 
-// A layer sends what the papers' formulas say its four products do, and a number or two of each row for its norms.
+// A layer sends the bytes of the papers' formulas for its four products, and a number or two per row for its norms.
 TEST(GridOperations, SendWhatThePapersSay) {
   for (const std::string& text : kGridsOfModels) {
     for (const char* more : {"", ",gated=yes,norm=rms,biases=no"}) {
@@ -305,7 +305,7 @@ TEST(GridParameters, AreSharedOutOnce) {
 TEST(GridParameters, APanelHasItsHeadsOfQueriesKeysAndValues) {
   const Model model = small();
   const Parameter qkv = parameters_of(model, layout_of("3x3x3"), {.layers = 1})[LayerIndices(model).qkv.weight];
-  std::vector<std::int64_t> rows;  // of the panel that ranks of column 1 gather
+  std::vector<std::int64_t> rows;  // rows of the panel that ranks of column 1 gather
   for (std::int32_t row = 0; row < 3; ++row) {
     for_each_run(qkv, {27, 3 * row + 1, parse_grid("3x3x3")},
                  [&](std::int64_t, std::int64_t whole, std::int64_t) { rows.push_back(whole / model.hidden); });
@@ -341,7 +341,7 @@ TEST(GridOperations, KeepAShareOfWhatOneRankKeeps) {
 TEST(GridOperations, FetchOnePanelAhead) {
   const auto recipe = recipe_of(small(), layout_of("3x3"), {.layers = 1});
   const auto count = [](const std::vector<schedules::Piece>& pieces) {
-    std::pair<int, int> found;  // exchanges of the grid: all, and those beside a product
+    std::pair<int, int> found;  // exchanges of the grid: all, and those that overlap with a product
     for (const schedules::Piece& piece : pieces) {
       const bool is_norm = piece_named(piece.what).kind == OperationKind::exchange_norm;
       if (piece.comm == schedules::Comm::none || is_norm) continue;

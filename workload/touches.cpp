@@ -41,7 +41,7 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   const std::int64_t side = layout.grid.side;  // 1 without a grid
   const std::int64_t own_columns = model.hidden / side;
   const std::int64_t loss_rows = layout.has_grid() ? own_rows : rows;
-  const std::int64_t all = compute * side * loss_rows * own_columns;  // of all ranks that sum or gather rows
+  const std::int64_t all = compute * side * loss_rows * own_columns;  // rows of all ranks that sum or gather them
   const std::int64_t copies = model.experts > 0 ? copies_of(model, rows) : 0;
   const std::int64_t mlp_rows = model.experts > 0 ? copies : rows;
   switch (name) {

@@ -48,7 +48,7 @@ struct GptShape {
   // Number of rows (tokens): of a microbatch, and of the ones that this rank has between layers.
   std::int64_t rows() const { return layout.microbatch_size * length(); }
   std::int64_t own_rows() const { return rows() / row_parts(layout); }
-  // Of whole sequences on this rank, within tensor-parallel layers, and their rows: on a grid its own, otherwise all.
+  // Number of whole sequences within tensor-parallel layers, and of their rows: on a grid its own, otherwise all.
   std::int64_t sequences() const { return layout.microbatch_size / (layout.has_grid() ? row_parts(layout) : 1); }
   std::int64_t layer_rows() const { return sequences() * length(); }
   // Columns that this rank has between layers.

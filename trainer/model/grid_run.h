@@ -55,7 +55,7 @@ class GridLinearRun {
   parallel::Tensor& partial(workload::GridMatrix matrix, std::int32_t number, core::DType dtype);
   // The block of y, or of x's gradient; the first step that writes to it makes it.
   parallel::Tensor& result(workload::GridMatrix matrix, std::int32_t number);
-  // Of ranks with the same columns of y, those that add the bias to a sum, and count its gradient.
+  // True if this rank, among those with the same columns of y, adds the bias to the sum and counts its gradient.
   bool has_bias(const workload::GridStep& step) const;
   void multiply(const workload::GridStep& step, const kernels::Out& to);
   void add_to_block(const workload::GridStep& step);
