@@ -42,6 +42,16 @@ std::string memory_line(const char* kind, double bytes, const workload::MemoryBy
   return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
 }
 
+std::optional<core::ZeroCtaRecord> zero_cta_record(const Prediction& made) {
+  if (made.without_zero_cta_s == 0) return std::nullopt;
+  core::ZeroCtaRecord record{.step_ms_without = made.without_zero_cta_s * 1e3};
+  for (const simulator::TakenCollectives& taken : made.collectives) {
+    record.of += taken.count;
+    if (taken.each.algorithm == simulator::CollectiveAlgorithm::copy_engine) record.collectives += taken.count;
+  }
+  return record;
+}
+
 // The collectives that take longest, with their algorithms.
 std::string collectives_text(const Prediction& made) {
   constexpr std::size_t kMostRows = 8;
@@ -56,6 +66,12 @@ std::string collectives_text(const Prediction& made) {
   }
   if (made.collectives.size() > kMostRows) {
     text += fmt::format("#   and {} others with less time\n", made.collectives.size() - kMostRows);
+  }
+  if (const auto zero_cta = zero_cta_record(made)) {
+    text += fmt::format(
+        "# zero_cta: {} of {} collectives take no multiprocessors; without it the step takes {:.2f} ms ({:+.2f} %)\n",
+        zero_cta->collectives, zero_cta->of, zero_cta->step_ms_without,
+        100 * (zero_cta->step_ms_without / (made.step_s * 1e3) - 1));
   }
   return text;
 }
@@ -248,6 +264,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.fits = made.fits;
   record.sent_bytes = named_bytes(made.sent[made.busiest]);
   if (machine.levels.size() > 1) record.sent_beyond_bytes = named_levels(made.sent_beyond[made.busiest], machine);
+  record.zero_cta = zero_cta_record(made);
   record.events = made.events;
   record.engine_s = made.engine_s;
   record.wall_s = wall_s;

@@ -2,7 +2,8 @@
 from typing import Any, Sequence
 
 from reports.analysis.groups import dotted
-from reports.analysis.steps.layouts import analyse_layouts, COMPUTING, KINDS, LayoutResult, layouts_text, parts_text
+from reports.analysis.steps.layouts import (analyse_layouts, COMPUTING, KINDS, LayoutResult, layouts_text, parts_text,
+                                            zero_cta_saves, zero_cta_text)
 from reports.analysis.steps.overlap import charts_of
 from reports.page import Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
 from reports.pages.schedules import step_badge
@@ -37,6 +38,8 @@ def layouts_table(result: LayoutResult) -> Table:
         numbers("exposed %", lambda one: 100 * (one.step_ms - _computing(one) - _bubble(one)) / one.step_ms,
                 "part of the step in which that rank waits for bytes in flight", 3),
         numbers("bubble %", lambda one: 100 * _bubble(one) / one.step_ms, "part of the step in which that rank waits for other ranks", 3),
+        *([numbers("saved by zero-CTA %", lambda one: None if (part := zero_cta_saves(one)) is None else 100 * part,
+                   "part of the step without NCCL's zero-CTA policy", 3)] if any(one.zero_cta for one in shown) else []),
         numbers("memory GiB", lambda one: one.memory_bytes["total"] / GIB, "memory of the device that needs most", 3),
         *(numbers(f"{kind} GiB", lambda one, kind=kind: one.memory_bytes[kind] / GIB if kind in one.memory_bytes else None, "", 3)
           for kind in KINDS),
@@ -81,7 +84,8 @@ def _section(result: LayoutResult) -> Section:
     timed = [one for one in result.lines if one.timeline][:MOST_TIMELINES]
     drawn = [_bars("parts", result, "Parts of the step of each layout"), _bars("memory", result, memory_title(result)),
              *(_chart(one, f"{result.anchor}-gantt-{at}") for at, one in enumerate(timed, start=1))]
-    return group(result, [layouts_text(result), parts_text(best), *alike, counts], drawn, [layouts_table(result)])
+    zero_cta = [text] if (text := zero_cta_text(result)) else []
+    return group(result, [layouts_text(result), parts_text(best), *zero_cta, *alike, counts], drawn, [layouts_table(result)])
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
