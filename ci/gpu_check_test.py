@@ -253,6 +253,32 @@ def test_after_a_failure_the_driver_is_asked(bundle):
     assert "Xid (PCI:0000:01:00): 31" in after and "all GPUs" in after and "nothing" not in after
 
 
+def test_gpus_are_held_open_while_steps_run(bundle):
+    bundle.program("bin/last", "readlink /proc/self/fd/*")
+    bundle.run("last", GPU_FILES="/dev/zero /not/there")
+    assert "/dev/zero" in bundle.log()
+    bundle.run("last", GPU_FILES="/not/there")
+    assert "/dev/zero" not in bundle.log()
+
+
+def test_a_dry_run_judges_no_results_but_refused_launches(bundle):
+    (bundle.folder / "stand_in.txt").write_text("")
+    said = {"wrong": "echo launched 12 >>$LOCKSTEP_STAND_IN_REPORT; echo '{}' >$1/wrong.jsonl; exit 7",
+            "refused": "echo 'refused 2 x k: 49152 bytes' >>$LOCKSTEP_STAND_IN_REPORT; exit 2",
+            "cuda": "echo 'copy failed on rank 0: no such stream (cudaErrorInvalidResourceHandle)'; exit 1",
+            "usage": "echo launched 0 >>$LOCKSTEP_STAND_IN_REPORT; exit 6", "crash": "exit 139"}
+    for name, text in said.items():
+        bundle.program(f"bin/{name}", text)
+    bundle.steps.write_text("".join(f"{name} | 1/5 | gpu | {{B}}/bin/{name} {{O}}\n" for name in said))
+    done = bundle.run()
+    assert table_of(done.stdout) == {
+        "wrong": "ran: 12 launches, results not computed", "refused": "failed: a launch was refused 2 x k: 49152 bytes",
+        "cuda": "failed: copy failed on rank 0: no such stream (cudaErrorInvalidResourceHandle)",
+        "usage": "failed with status 6", "crash": "failed with status 139"}
+    assert done.returncode == 1 and "wrong.jsonl" not in packed(bundle)
+    assert "dry run without a GPU, nothing was computed: 1 steps well, 4 failed" in (bundle.out / "summary.html").read_text()
+
+
 def test_the_real_steps_name_every_gpu_test():
     declared = set()
     for file in CI.parent.glob("[a-z]*/**/CMakeLists.txt"):
