@@ -18,6 +18,7 @@ from pathlib import Path
 EM_CUDA = 190
 KPARAM_INFO, MAX_THREADS, REGCOUNT, FRAME_SIZE = 0x17, 0x05, 0x2F, 0x11
 RESERVED_BYTES = 1024  # at the beginning of a block's shared memory, for the system (compute capability 9.0)
+ENTRY = 0x10  # bit in a symbol's st_other: a kernel, and not a function that kernels call
 SIZED = 0x04  # format of an attribute: its bytes follow; of others, their two bytes of value
 
 
@@ -71,20 +72,20 @@ def attributes_of(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 def kernels_in(elf: memoryview) -> list[Kernel]:
     sections = {section.name: section for section in sections_of(elf)}
-    kernels = {name.removeprefix(".text."): Kernel(name.removeprefix(".text.")) for name in sections if name.startswith(".text.")}
-    symbols, strings = sections[".symtab"].data, sections[".strtab"].data
-    named = [text_at(strings, struct.unpack_from("<I", symbols, at)[0]) for at in range(0, len(symbols), 24)]
+    strings = sections[".strtab"].data
+    symbols = [(text_at(strings, name), other) for name, _, other, *_ in struct.iter_unpack("<IBBHQQ", sections[".symtab"].data)]
+    kernels = {name: Kernel(name) for name, other in symbols if other & ENTRY}
     for code, data in attributes_of(sections[".nv.info"].data):
         if code in (REGCOUNT, FRAME_SIZE):
             symbol, value = struct.unpack("<II", data)
-            if kernel := kernels.get(named[symbol]):
+            if kernel := kernels.get(symbols[symbol][0]):
                 setattr(kernel, "registers" if code == REGCOUNT else "local_bytes", value)
     for kernel in kernels.values():
         if shared := sections.get(".nv.shared." + kernel.name):
             kernel.shared_bytes = shared.size - RESERVED_BYTES
         if own := sections.get(".nv.info." + kernel.name):
             read_own(kernel, own.data)
-    return [kernel for kernel in kernels.values() if ".nv.info." + kernel.name in sections]
+    return list(kernels.values())
 
 
 def read_own(kernel: Kernel, data: memoryview) -> None:
