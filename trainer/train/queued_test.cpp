@@ -363,24 +363,21 @@ TEST(QueuedTrainer, AGraphIsCountedAndTimedAsItsTasksAre) {
   EXPECT_GT(begin_ps, 0);
 }
 
-// Leaves waits out, one per run and spread over the step, until three have been found. Some waits imply others, and
-// which ones depends on how the ranks' threads interleave, thus on the machine's load: so there are up to 12 runs.
+// Leaves waits out, one per run, until three have been found. Some waits imply others, and which ones depends on how
+// the ranks' threads interleave, thus on the machine's load: about a third are found on a busy one, two thirds on an
+// idle one.
 void expect_that_waits_are_found(const TrainOptions& options) {
   SCOPED_TRACE(text_of(options.layout));
   const int waits = run_queued(options, {.threads = false}).waits;
-  ASSERT_GT(waits, 0);
-  constexpr int kMostRuns = 12;
-  constexpr int kStride = 5;  // no divisor of the number of runs
   int found = 0;
-  for (int run = 0; run < kMostRuns && found < 3; ++run) {
+  for (int left_out = 0; left_out < waits && found < 3; ++left_out) {
     try {
-      found +=
-          run_queued(options, {.threads = false}, run * kStride % kMostRuns * waits / kMostRuns).races.empty() ? 0 : 1;
+      found += run_queued(options, {.threads = false}, left_out).races.empty() ? 0 : 1;
     } catch (const core::Error&) {
       ++found;  // work in a stream that the capture does not have, or that does not come back
     }
   }
-  EXPECT_GE(found, 3) << waits << " waits";
+  EXPECT_EQ(found, 3) << waits << " waits";
 }
 
 TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
