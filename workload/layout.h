@@ -115,6 +115,7 @@ struct Layout {
   // rank, each of which the host copies; and again between a layer's recomputation and its backward.
   bool gather_lists = false;
   bool graphs = false;     // the host launches kernels as CUDA graphs, not operator by operator
+  bool zero_cta = false;   // NCCL's zero-CTA policy: collectives on copy engines take no thread blocks from kernels
   bool overlap_tp = true;  // tensor-parallel reductions of input gradients overlap with weight gradients; so do context
                            // ranks' first exchange, and, with shared experts, the dispatch
   bool overlap_p2p = false;     // the compute lane does not wait for its messages to be sent
