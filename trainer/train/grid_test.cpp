@@ -18,7 +18,7 @@ TrainOptions options_for(const std::string& grid, const std::string& more = "", 
   TrainOptions options = options_of({});
   options.model = model;
   options.layout = workload::parse_layout_over(options.layout, "tp_grid=" + grid + more);
-  options.layout.microbatch_size = kBatch / (options.layout.dp * options.layout.microbatches);
+  options.layout.microbatch_size = kBatch / options.layout.dp / options.layout.microbatches;
   return options;
 }
 
