@@ -13,6 +13,7 @@
 #include "collectives/executors/cuda/cuda_ranks.h"
 #include "core/device.h"
 #include "testing/collectives/executor_cases.h"
+#include "testing/core/fixtures.h"
 
 namespace lockstep::executors {
 
@@ -104,7 +105,7 @@ class TestBuffers {
   void expect_right(int round, const std::string& algorithm) {
     device_.copy_to_host(output_.data(), output_on_device_, output_.size());
     const auto wrong = verifier_.count_wrong(rank_, static_cast<std::uint64_t>(round), output_.data());
-    if (wrong == 0) return;
+    if (wrong == 0 || !core::results_are_computed()) return;
     throw core::Error(core::Failure::wrong_data,
                       std::string(name_of(operation_.kind)) + ' ' + algorithm + ", rank " + std::to_string(rank_) +
                           ", root " + std::to_string(operation_.root) + ", " + std::to_string(operation_.count) + ' ' +
