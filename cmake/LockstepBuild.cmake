@@ -95,7 +95,7 @@ function(lockstep_unite name)
   endif()
 endfunction()
 
-# lockstep_imported(name file): a library of others as Lockstep::name. Those who use our installed libraries find it anew
+# lockstep_imported(name file): a library of others as Lockstep::name. Users of our installed libraries find it again
 # (cmake/LockstepConfig.cmake.in): no path of this machine is installed.
 function(lockstep_imported name file)
   add_library(Lockstep::${name} UNKNOWN IMPORTED GLOBAL)

@@ -37,7 +37,7 @@ def foreign_reader(name: str, text: str) -> Optional[ForeignReader]:
 
 
 def load(files: Iterable[str], ranks: Optional[int] = None, collective: Optional[str] = None) -> Records:
-    """All lines of the files, in order. `ranks` and `collective`: of outputs of other tools that do not say them. Raises ReportError."""
+    """All lines of the files, in order. `ranks` and `collective`: for outputs of other tools that do not state them. Raises ReportError."""
     reader = _Reader(ranks, collective)
     names = tuple(files)
     for name in names:
@@ -114,11 +114,11 @@ class _Reader:
         if run is None:
             raise _BadLine(f"{data['record']} of run '{data['run']}', but no run line with that name stands before it")
         if data["record"] in ("verdict", "history") and run.gate is None:
-            raise _BadLine(f"{data['record']} of run '{data['run']}', whose run line does not say what was compared (field 'gate')")
+            raise _BadLine(f"{data['record']} of run '{data['run']}', whose run line lacks what was compared (field 'gate')")
         basis = data.get("basis", run.basis)  # a ceiling and a verdict have none of their own
-        # Counted or published points of a study are shown beside simulated ones, each with its own basis.
-        beside = data["record"] == "study" and basis in ("counted", "published")
-        if not beside and basis != run.basis:
+        # Counted or published points of a study are shown together with simulated ones, each with its own basis.
+        is_reference = data["record"] == "study" and basis in ("counted", "published")
+        if not is_reference and basis != run.basis:
             raise _BadLine(f"the {data['record']} is {basis} but its run is {run.basis}; the two are never mixed in a"
                            " run")
         return run

@@ -188,7 +188,7 @@ double sent(const Grid& grid, const Exchange& exchange) {
   return schedules::wire_bytes(exchange.comm, std::llround(exchange.bytes), members_along(grid, exchange.group));
 }
 
-// A layer sends what the papers' formulas say its four products do, and a number or two of each row for its norms.
+// A layer sends the bytes of the papers' formulas for its four products, and a number or two per row for its norms.
 TEST(GridOperations, SendWhatThePapersSay) {
   for (const std::string& text : kGridsOfModels) {
     for (const char* more : {"", ",gated=yes,norm=rms,biases=no"}) {
@@ -272,7 +272,7 @@ TEST(GridOperations, KeepAShareOfWhatOneRankKeeps) {
 TEST(GridOperations, FetchOnePanelAhead) {
   const auto recipe = recipe_of(small(), layout_of("3x3"), {.layers = 1});
   const auto count = [](const std::vector<schedules::Piece>& pieces) {
-    std::pair<int, int> found;  // exchanges of the grid: all, and those beside a product
+    std::pair<int, int> found;  // exchanges of the grid: all, and those that overlap with a product
     for (const schedules::Piece& piece : pieces) {
       const bool is_norm = piece_named(piece.what).kind == OperationKind::exchange_norm;
       if (piece.comm == schedules::Comm::none || is_norm) continue;

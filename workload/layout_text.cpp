@@ -63,8 +63,8 @@ void read_layers(Layout& layout, const OptionText& value) {
   layout.layers_of = layout.balanced_layers
                          ? std::vector<std::int32_t>{}
                          : list_of(value, 0, "neither a list of layers nor balanced",
-                                   "balanced, or layers of each stage or stages x layers, separated by "
-                                   "colons: 7:8x14:7");
+                                   "balanced, or layers of each stage or stages x layers, separated by colons: "
+                                   "7:8x14:7");
 }
 
 // Parses "4", or the tokens of each: "2048:2x1024".
@@ -93,12 +93,12 @@ std::string text_of(std::int64_t value) {
 }
 
 // Parses "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks. Axes
-// that are left out come first, and have one rank (check_left_out).
+// that are missing come first, and have one rank (check_left_out).
 AxisOrder order_of(const OptionText& value) {
   const auto refused = [&](const std::string& what) {
-    return value.refused(what,
-                         "tp, cp, dp and pp, once each or left out if of one rank, and ep directly before dp or "
-                         "left out: tp-cp-ep-dp-pp");
+    return value.refused(
+        what,
+        "tp, cp, dp and pp, once each or omitted if of one rank, and ep directly before dp or omitted: tp-cp-ep-dp-pp");
   };
   std::vector<Axis> found;
   const std::vector<std::string_view> names = core::split(value.text, '-');
@@ -125,7 +125,7 @@ void check_left_out(const Layout& layout, std::string_view order) {
   const std::array ranks{layout.tp, layout.cp, layout.dp, layout.pp};
   for (std::size_t axis = 0; axis < ranks.size(); ++axis) {
     if (ranks.at(axis) == 1 || std::find(named.begin(), named.end(), kAxes.at(axis)) != named.end()) continue;
-    throw core::usage_error("layout: order=" + std::string(order) + " leaves out " + std::string(kAxes.at(axis)) +
+    throw core::usage_error("layout: order=" + std::string(order) + " lacks " + std::string(kAxes.at(axis)) +
                             ", which has " + std::to_string(ranks.at(axis)) +
                             " ranks; allowed: an order of all axes with more than one rank");
   }
@@ -233,7 +233,7 @@ const std::array kFields{
                  [](Given& g, const OptionText& v) { g.layout.dispatch_tokens = v.index_of(kDispatch) == 1; }},
                 [](const Layout& l) { return std::string(kDispatch.at(l.dispatch_tokens ? 1 : 0)); }},
     LayoutField{{"order",
-                 "order of rank numbers: neighbours differ in the first axis; axes of one rank may be left out; "
+                 "order of rank numbers: neighbours differ in the first axis; axes of one rank may be omitted; "
                  "tp-cp-ep-dp-pp",
                  [](Given& g, const OptionText& v) {
                    g.layout.order = order_of(v);
@@ -250,13 +250,13 @@ const std::array kFields{
                 [](const Layout& l) { return std::to_string(l.chunks); }},
     LayoutField{
         {"layers",
-         "layers of each stage, as in 7:8x14:7, or balanced: the slowest stage as fast as possible, "
-         "embedding and head counted; equal numbers",
+         "layers of each stage, as in 7:8x14:7, or balanced: the slowest stage as fast as possible, embedding and head "
+         "counted; equal numbers",
          [](Given& g, const OptionText& v) { read_layers(g.layout, v); }},
         [](const Layout& l) { return l.balanced_layers ? std::string("balanced") : text_of_list(l.layers_of); }},
     LayoutField{{"slices",
-                 "token slices of each microbatch, for schedules that take them: a number, or tokens of each "
-                 "as in 2048:2x1024; 1",
+                 "token slices of each microbatch, for schedules that take them: a number, or tokens of each as in "
+                 "2048:2x1024; 1",
                  [](Given& g, const OptionText& v) { read_slices(g.layout, v); }},
                 [](const Layout& l) {
                   return l.slice_tokens.empty() ? std::to_string(l.slices) : text_of_list(l.slice_tokens);
@@ -286,8 +286,8 @@ const std::array kFields{
          [](Given& g, const OptionText& v) { g.layout.secondary_ranks = v.int32(0); }},
         [](const Layout& l) { return std::to_string(l.secondary_ranks); }},
     LayoutField{{"near_ranks",
-                 "neighbouring ranks that sum gradients first if reduce-scatters use codes (ZeRO++'s qgZ in two "
-                 "hops); 0 (one hop)",
+                 "neighbouring ranks that sum gradients first if reduce-scatters use codes (ZeRO++'s qgZ in two hops); "
+                 "0 (one hop)",
                  [](Given& g, const OptionText& v) { g.layout.near_ranks = v.int32(0); }},
                 [](const Layout& l) { return std::to_string(l.near_ranks); }},
     LayoutField{
@@ -296,10 +296,9 @@ const std::array kFields{
          "optimizer:file+parameters:host; host or file alone is for the optimizer; none",
          [](Given& g, const OptionText& v) { g.layout.offload = offload_of(v); }},
         [](const Layout& l) { return text_of(l.offload); }},
-    LayoutField{
-        {"offload_ahead", "number of uses by which copies to the device begin ahead of their own, with offload; 1",
-         [](Given& g, const OptionText& v) { g.layout.offload_ahead = v.int32(0); }},
-        [](const Layout& l) { return std::to_string(l.offload_ahead); }},
+    LayoutField{{"offload_ahead", "number of uses by which copies to the device begin in advance, with offload; 1",
+                 [](Given& g, const OptionText& v) { g.layout.offload_ahead = v.int32(0); }},
+                [](const Layout& l) { return std::to_string(l.offload_ahead); }},
     LayoutField{{"optimizer",
                  "rule of the update: sgd momentum rmsprop adam adamw, with 0, 1, 1, 2 and 2 states per parameter; "
                  "adamw",
@@ -337,10 +336,10 @@ const std::array kFields{
                  "recompute=full keeps a part of each input per tensor-parallel rank (ZeRO-R): yes no; no",
                  [](Given& g, const OptionText& v) { g.layout.partition_activations = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.partition_activations); }},
-    LayoutField{{"mlp_tiles", "tiles of each MLP, which zero=3 gathers one by one (ZeRO-Infinity); 1",
+    LayoutField{{"mlp_tiles", "tiles of each MLP, which zero=3 gathers sequentially (ZeRO-Infinity); 1",
                  [](Given& g, const OptionText& v) { g.layout.mlp_tiles = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.mlp_tiles); }},
-    LayoutField{{"early_stop", "recompute=full leaves out what a layer's backward does not need: yes no; no",
+    LayoutField{{"early_stop", "recompute=full skips what a layer's backward does not need: yes no; no",
                  [](Given& g, const OptionText& v) { g.layout.early_stop = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.early_stop); }},
     LayoutField{{"flash", "attention keeps no scores in memory: yes no; yes",
@@ -354,7 +353,7 @@ const std::array kFields{
     LayoutField{{"overlap_grads", "gradients are reduced during the backward: yes no; yes",
                  [](Given& g, const OptionText& v) { g.layout.overlap_gradients = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.overlap_gradients); }},
-    LayoutField{{"overlap_params", "zero=3 gathers weights ahead of their use: yes no; yes",
+    LayoutField{{"overlap_params", "zero=3 prefetches weights: yes no; yes",
                  [](Given& g, const OptionText& v) { g.layout.prefetch = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.prefetch); }},
     LayoutField{{"gather_lists", "zero=3 gathers each matrix as a list of tensors (DeepSpeed in 2021): yes no; no",
@@ -411,7 +410,7 @@ namespace {
 std::int32_t microbatches_of(const Given& given) {
   const std::int64_t each = given.layout.dp * given.layout.microbatch_size;
   if (given.batch != 0 && given.microbatches != 0) {
-    throw core::usage_error("layout: batch and microbatches are both given; allowed: one of them");
+    throw core::usage_error("layout: batch and microbatches are both given; allowed: one of these fields");
   }
   if (given.microbatches != 0) return given.microbatches;
   if (given.batch == 0) return given.layout.microbatches;

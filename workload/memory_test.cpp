@@ -87,7 +87,7 @@ Moved moved_by(const std::vector<Operation>& ops, GroupKind group) {
   return moved;
 }
 
-// Four all-reduces of b s h a layer; or four all-gathers and four reduce-scatters, and two gathers more beside the
+// Four all-reduces of b s h per layer; or four all-gathers and four reduce-scatters, and two more gathers during the
 // backward's products.
 TEST(Operations, ExchangeWhatMegatronDoes) {
   const Model m = parse_model("megatron-22b");
@@ -151,7 +151,7 @@ TEST(Operations, OfBalancedContextRanksHaveTheLoadOfTheirTurns) {
 }
 
 // DeepSeek-V3's routing (arXiv:2412.19437, sections 2.1.2 and 3.2.2): 256 experts on 8 nodes, 8 a token, of 4 nodes at
-// most. What crosses between nodes is a row for each of them, and not a copy for each expert.
+// most. What crosses between nodes is a row for each node, and not a copy for each expert.
 TEST(Operations, NodeLimitedRoutingSendsATokenOnceToANode) {
   const std::string shape =
       "hidden=7168,layers=1,heads=128,head_size=56,ffn_hidden=2048,experts=256,experts_per_token=8,sequence=4096";
@@ -266,7 +266,7 @@ TEST(Activations, OfTheFirstStageAreFigures1And7) {
 }
 
 TEST(Parameters, OfFigure1Take18Bytes) {
-  // 12 l h^2, as the figure has it: matrices of the layers only.
+  // 12 l h^2, as in the figure: matrices of the layers only.
   for (const auto& [name, ranks, gib] : {std::tuple<const char*, double, double>{"megatron-22b", 8, 45.5625},
                                          {"megatron-175b", 64, 45.5625},
                                          {"megatron-530b", 280, 31.640625},
@@ -319,11 +319,11 @@ TEST(Zero, IsItsFigure1) {
 TEST(Zero, SpreadsExpertsOverTheRanksThatHaveThem) {
   const Model m = parse_model("mixtral-8x7b,sequence=2048");
   const std::vector<StageSlice> stages{layers(1)};
-  const MemoryBytes one = memory_of_rank(m, parse_layout("dp=16,ep=8,zero=1"), stages, 0);
+  const MemoryBytes bytes = memory_of_rank(m, parse_layout("dp=16,ep=8,zero=1"), stages, 0);
   const auto expert = static_cast<double>(layer_parameters(m).mlp);
   const auto dense = static_cast<double>(parameters_of_layer(m)) - 8 * expert;
-  EXPECT_NEAR(one.optimizer, 12 * (dense / 16 + expert / 2), 1);
-  EXPECT_NEAR(one.weights, 2 * (dense + expert), 1);
+  EXPECT_NEAR(bytes.optimizer, 12 * (dense / 16 + expert / 2), 1);
+  EXPECT_NEAR(bytes.weights, 2 * (dense + expert), 1);
 }
 
 TEST(Memory, IsMostOnTheFirstStageAndLeastWithoutActivations) {
@@ -338,9 +338,9 @@ TEST(Memory, IsMostOnTheFirstStageAndLeastWithoutActivations) {
 
 TEST(Memory, OfTwoPipesHasBothStages) {
   const Model m = parse_model("megatron-175b");
-  const Layout one = parse_layout("tp=8,pp=8,batch=32");
+  const Layout layout = parse_layout("tp=8,pp=8,batch=32");
   const Layout two = parse_layout("tp=8,pp=8,batch=32,schedule=dualpipe");
-  const auto single = memory_of(m, one, schedules::make_schedule("1f1b", shape_of(one)));
+  const auto single = memory_of(m, layout, schedules::make_schedule("1f1b", shape_of(layout)));
   const auto twice = memory_of(m, two, schedules::make_schedule("dualpipe", shape_of(two)));
   EXPECT_DOUBLE_EQ(twice[3].weights, single[3].weights + single[4].weights);
   EXPECT_DOUBLE_EQ(twice[0].weights, single[0].weights + single[7].weights);

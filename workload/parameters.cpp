@@ -36,7 +36,7 @@ std::size_t split_axis(const Parameter& parameter) {
   return axis;
 }
 
-// The lengths that ranks split one by one.
+// The lengths that ranks split separately.
 std::span<const std::int64_t> blocks_of(const Parameter& parameter) {
   if (parameter.blocks.empty()) return std::span(parameter.shape).subspan(split_axis(parameter), 1);
   return parameter.blocks;
@@ -155,7 +155,7 @@ class PartWriter {
     put({.name = prefix_ + name + ".weight", .shape = {model_.hidden}, .fill = 1});
     if (model_.norm == Norm::layer) put({.name = prefix_ + name + ".bias", .shape = {model_.hidden}});
   }
-  // The bias of a column-parallel layer is split like its outputs; that of a row-parallel one is whole.
+  // The bias of a column-parallel layer is split like its outputs; a row-parallel layer's is whole.
   void linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, Split split, float deviation,
               std::vector<std::int64_t> blocks = {}) {
     matrix(name + ".weight", outputs, inputs, split, deviation, blocks);
@@ -359,7 +359,7 @@ ElemCount count_of_each(const Model& model, const Layout& layout, const StageSli
 
 }  // namespace
 
-// Layers are equal: one of them is counted.
+// Layers are equal: only one is counted.
 ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice) {
   StageSlice ends = slice;
   ends.layers = 0;

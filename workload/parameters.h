@@ -16,11 +16,11 @@
 
 namespace lockstep::workload {
 
-// A parameter of a model, and one tensor-parallel rank's share of it.
+// A parameter of a model, and a tensor-parallel rank's share.
 
 // How tensor-parallel ranks split a parameter (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
 enum class Split : std::uint8_t {
-  none,     // each has all of it
+  none,     // each has the whole parameter
   rows,     // first axis: the outputs of a column-parallel linear layer, the words of a vocabulary
   columns,  // second axis: the inputs of a row-parallel one
 };
@@ -35,14 +35,14 @@ struct Parameter {
   std::string name;                 // as in Hugging Face's GPT-2: "h.0.attn.c_attn.weight"
   std::vector<std::int64_t> shape;  // whole, as kernels take it: a matrix is [outputs, inputs]
   Split split = Split::none;
-  // Lengths of the blocks of the split axis, each of which is split: those of Q, K and V. Empty: one block.
+  // Lengths of the blocks of the split axis, each of which is split, such as Q, K and V. Empty: one block.
   std::vector<std::int64_t> blocks = {};
   std::int32_t part = 0;  // part of the pipeline stage, in forward order
   float deviation = 0;    // initial values: normal with mean 0; if 0, all `fill`
   float fill = 0;
   // Name by which initial values are drawn, if not its own: a mixture's first expert starts like a dense MLP.
   std::string drawn_as = {};
-  // A tile of another parameter (Layout::mlp_tiles) is rank `tile.index`'s share of it among `tile.ranks`, with its
+  // A tile of another parameter (Layout::mlp_tiles) is rank `tile.index`'s share among `tile.ranks`, with its
   // initial values.
   std::shared_ptr<const Parameter> tile_of = {};
   TensorRank tile = {};
@@ -67,7 +67,7 @@ void for_each_run(
 
 // In forward order, with the names of Hugging Face's GPT-2. A stage with both embedding and head has a tied word
 // embedding once, in part 0; one with only the head has it in the head's part (its gradient is then summed over both
-// stages, and it starts from the same values). Of a mixture's experts, those of the expert-parallel rank `expert_rank`;
+// stages, and it starts from the same values). Of a mixture's experts, only the expert-parallel rank `expert_rank`'s;
 // only their names depend on it.
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                      std::int32_t expert_rank = 0);
@@ -79,8 +79,8 @@ Parameter block_of(const Parameter& matrix, const GridBlock& block);
 // weights split a matrix, and the others have copies of these parts; norms and biases are split like columns.
 std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout);
 
-// Number of parameters of a stage on one tensor-parallel rank: all of them, its shard with ZeRO or FSDP, its shard of a
-// secondary copy (Layout::secondary_ranks), and those of the largest part.
+// Number of parameters of a stage on one tensor-parallel rank: in total, in its shard with ZeRO or FSDP, in its shard
+// of a secondary copy (Layout::secondary_ranks), and in the largest part.
 struct ElemCount {
   double whole = 0;
   double shard = 0;
@@ -104,7 +104,7 @@ struct LayerIndices {
   // `expert_ranks`: of the layout, which split the experts. `tiles`: Layout::mlp_tiles.
   explicit LayerIndices(const Model& model, std::int32_t expert_ranks = 1, std::int32_t tiles = 1);
   WeightIndex norm1, qkv, projection, norm2;
-  WeightIndex up, down;                               // those of a dense MLP, or of a mixture's shared experts
+  WeightIndex up, down;                               // in a dense MLP, or of a mixture's shared experts
   std::vector<WeightIndex> tiles_up, tiles_down;      // likewise, by tile: up and down are the first
   WeightIndex router;                                 // router of a mixture, and
   std::vector<WeightIndex> experts_up, experts_down;  // its experts on one rank
@@ -135,7 +135,7 @@ std::size_t word_embedding_of(const std::vector<Parameter>& parameters);
 // biases, whose columns several ranks have.
 bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout);
 
-// Parameters one after the other in a flat buffer that ranks can share evenly.
+// Parameters in order in a flat buffer that ranks can share evenly.
 
 // Alignment in elements at which each parameter begins: 128 bytes in f32, the alignment that kernels prefer. Shards end
 // at one, too.
@@ -193,13 +193,13 @@ struct StagePlan {
 };
 StagePlan plan_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
-// Elements of a bucket that each rank of this layout updates, without padding: those of a shard if ZeRO shards them.
+// Elements of a bucket that each rank of this layout updates, without padding: a shard's elements if ZeRO shards them.
 std::int64_t updated_elems(const StagePlan& plan, std::size_t bucket, const Layout& layout);
 // True if any of its gradients is summed once more at the end of the step (is_summed_over).
 bool is_summed_at_end(const StagePlan& plan, std::size_t bucket, const Layout& layout);
 
-// Buckets in the form that schedule passes take; bucket k is plan.buckets[k]. Bytes are those of the parameters on one
-// tensor-parallel rank, without padding.
+// Buckets in the form that schedule passes take; bucket k is plan.buckets[k]. Bytes are counted for the parameters on
+// one tensor-parallel rank, without padding.
 std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout);
 // Unit u is bucket number_of_buckets - 1 - u: gathers are in forward order, reductions in reverse.
 std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout);

@@ -63,7 +63,7 @@ class PieceTouches {
 
  private:
   bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
-  // Rows of which ranks have a share each, or all of them where ranks share rows.
+  // Rows of which ranks have a share each, or all rows where ranks share rows.
   T rows(T own, T all) const { return shares_rows() ? all : own; }
 
   void touch_in(std::int32_t part, T name, bool makes) {
@@ -105,7 +105,7 @@ class PieceTouches {
   void give_up() { phases_.emplace_back(); }  // begins the next phase
   void commit() { phases_.back().commits = true; }
 
-  // Index of the part's first parameter among those of the stage.
+  // Index of the part's first parameter in the stage.
   std::size_t first_parameter() const {
     const std::size_t before = place_.embedding ? EmbeddingIndices(model_).count : 0;
     const std::int32_t layers_before = piece_.part - (place_.embedding ? 1 : 0);

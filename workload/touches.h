@@ -111,7 +111,7 @@ struct Touch {
 // Bytes of a tensor that is made or read, and their kind.
 Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
 
-// Fills in the bytes that a rank's HOLDs and YIELDs move: those of the EVICTs of the other rank, which moves
+// Fills in the bytes that a rank's HOLDs and YIELDs move: the bytes of the other rank's EVICTs, which moves
 // `others_bytes` with each of its tasks.
 void add_held(const std::vector<schedules::Task>& others, const std::vector<std::int64_t>& others_bytes,
               const std::vector<schedules::Task>& tasks, std::vector<std::int64_t>& bytes);
@@ -143,7 +143,7 @@ struct MemoryEvent {
   std::int64_t bytes = 0;
 };
 
-// The bytes held after all events, and at their peak. `before`: held before the first of them.
+// The bytes held after all events, and at their peak. `before`: held before the first event.
 HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& events);
 
 // Finds what OFFLOAD and LOAD copy: the part's existing activations that are used after the LOAD. OFFLOAD frees them

@@ -294,8 +294,8 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
 void Sinks::show_memory(const core::GpuMemoryRecord& memory) {
   const std::int64_t known = std::min(memory.taken_bytes, memory.joining_bytes + memory.buffer_bytes);
   output_.print(
-      fmt::format("# GPU memory: {} taken, of it {} by joining, {} of buffers, {} by the calls; of the GPU with "
-                  "the most, all its ranks together\n",
+      fmt::format("# GPU memory: {} used: {} by initialization, {} by buffers, {} by the calls; on the GPU with the "
+                  "largest total, for all of its ranks\n",
                   mebibytes(memory.taken_bytes), mebibytes(memory.joining_bytes), mebibytes(memory.buffer_bytes),
                   mebibytes(memory.taken_bytes - known)));
 }

@@ -80,7 +80,7 @@ class PartSite {
 // Results of a rank's checks.
 struct Findings {
   std::int64_t wrong = 0;   // elements
-  std::int64_t unlike = 0;  // elements whose bits differ from those of the first pass
+  std::int64_t unlike = 0;  // elements whose bits differ from the first pass
   double worst = 0;         // largest difference; NaN if there is one
 
   void add_difference(double difference) {
@@ -98,7 +98,7 @@ class TimedPart {
   TimedPart& operator=(const TimedPart&) = delete;
 
   virtual std::span<const Direction> directions() const { return kDirections; }
-  // Before the first pass of a mode and after the last, neither of them timed.
+  // Before the first pass of a mode and after the last, both untimed.
   virtual void begin(Mode /*mode*/) {}
   virtual void end(Mode /*mode*/) {}
   // Timed. Returns where the time went.
@@ -220,7 +220,7 @@ using Parts = std::vector<std::unique_ptr<TimedPart>>;
 // Runs the parts of one rank and collects the results of all ranks, one for each part. All ranks call it together.
 std::vector<PartResult> measure_parts(const Rounds& rounds, const Parts& parts, backends::MeshRank& rank,
                                       const SentCounter& counter);
-// Serves the parts instead, as a worker: each of them in these modes. `names` are in that order.
+// Serves the parts instead, as a worker: each in these modes. `names` are in that order.
 void serve_parts(const std::string& program, std::span<const Mode> modes, const std::vector<std::string>& names,
                  const Parts& parts, backends::MeshRank& rank);
 

@@ -103,7 +103,7 @@ Result logits_of(const TpLayer& layer, const char* name) {
 }
 
 // This rank's share of the rows before a layer, or after it, or of their gradient. Between layers a rank has all rows,
-// or its share of them; within the pair of an MLP its columns of all of them. On a grid it has one of the blocks.
+// or its share of the rows; within the pair of an MLP its columns of all rows. On a grid it has one of the blocks.
 Result end_of(const TpLayer& layer, const char* name, bool is_output) {
   if (layer.kind == Block::loss) return logits_of(layer, name);
   const bool wide = is_wide(layer, is_output);

@@ -175,7 +175,7 @@ TEST(Engine, LanesRunSideBySideAndEdgesWait) {
   EXPECT_EQ(run.makespan_ps, 55);
 }
 
-// Rank 0 sends two messages of 10 bytes at 2 ps per byte: the port carries one after the other.
+// Rank 0 sends two messages of 10 bytes at 2 ps per byte: the port carries them sequentially.
 Step two_messages() {
   RankWriter sender;
   for (std::int32_t tag : {0, 1}) {

@@ -183,8 +183,8 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
   if (measure == "both_ms") return {of, forward_ms + backward_ms};
   throw core::usage_error(
       "validation: measure '" + of.measure +
-      "' is not known; allowed: step_s tflops_per_gpu hidden_ktokens sent_nh forward_ms backward_ms "
-      "both_ms, experts_ or attention_ before these three");
+      "' is not known; allowed: step_s tflops_per_gpu hidden_ktokens sent_nh forward_ms backward_ms both_ms, experts_ "
+      "or attention_ before these three");
 }
 
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {

@@ -33,7 +33,7 @@ class FakeNccl : public NcclApi {
   }
   int count(const std::string& call) const {
     int found = 0;
-    for (const std::string& one : calls()) found += one == call ? 1 : 0;
+    for (const std::string& text : calls()) found += text == call ? 1 : 0;
     return found;
   }
 

@@ -55,6 +55,8 @@ class Runtime {
   void advance();
   // Waits until the GPU's progress makes `done` true. Throws Refused after a fault, or after a minute.
   void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
+  // Lets the GPU go on for a moment, before a program that polls is told that it is not done.
+  void give_way(std::unique_lock<std::mutex>& lock);
   void count_refusal(const std::string& call, const std::string& why);
 
  private:

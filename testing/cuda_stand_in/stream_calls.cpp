@@ -74,9 +74,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   });
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return guarded([&](Runtime& runtime, auto& /*lock*/) {
+  return guarded([&](Runtime& runtime, auto& lock) {
     const Stream& its = stream_of(runtime, stream);
     runtime.streams.break_capture(its.capture, "cudaStreamQuery");
+    if (!its.idle()) runtime.give_way(lock);
     if (!its.idle()) throw Refused(cudaErrorNotReady, "the stream has work");
   });
 }

@@ -21,16 +21,18 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-// What a child writes: for each entry its name and counts in a line, then "errors" and the text.
-std::string written(const std::string& errors, const std::map<std::string, Counts>& counts) {
+// What a child writes: for each entry its name and counts in a line, "reached" if a mutant ran, then "errors" and the
+// text.
+std::string written(const std::string& errors, const Interpreter& interpreter) {
   std::string text;
-  for (const auto& [name, of_entry] : counts) {
+  for (const auto& [name, of_entry] : interpreter.counts()) {
     text += name;
     for (std::uint64_t value : of_entry.instructions) text += fmt::format(" {}", value);
     text += fmt::format(" {} {} {} {} {} {} {} {}\n", of_entry.warp_instructions, of_entry.global_requests,
                         of_entry.global_sectors, of_entry.global_bytes_read, of_entry.global_bytes_written,
                         of_entry.shared_requests, of_entry.shared_wavefronts, of_entry.products);
   }
+  if (interpreter.reached_mutant()) text += "reached\n";
   return text + "errors\n" + errors;
 }
 
@@ -43,6 +45,10 @@ Result read_back(const std::string& text) {
     if (line == "errors") {
       complete = true;
       break;
+    }
+    if (line == "reached") {
+      result.reached_mutant = true;
+      continue;
     }
     std::istringstream words(line);
     std::string name;
@@ -70,7 +76,7 @@ void write_all(int file, const std::string& text) {
   interpreter.set_change(job.change);
   cuda_stand_in::install(&interpreter);
   const std::string errors = run_case(*job.device_case, job.options.seed);
-  write_all(to, written(interpreter.fault().empty() ? errors : interpreter.fault(), interpreter.counts()));
+  write_all(to, written(interpreter.fault().empty() ? errors : interpreter.fault(), interpreter));
   _exit(0);
 }
 

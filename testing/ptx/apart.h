@@ -22,6 +22,7 @@ struct Job {
 struct Result {
   std::string errors;  // "" if the case is right
   bool timed_out = false;
+  bool reached_mutant = false;
   double cpu_s = 0;
   std::map<std::string, Counts> counts;  // of each entry that ran
 };

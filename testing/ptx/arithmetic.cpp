@@ -130,8 +130,6 @@ Handler on_bits(Type type) {
 }
 
 // Integer results wrap; C++ computes them without signs.
-template <class T>
-using Unsigned = std::make_unsigned_t<std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, T, int>>;
 template <class T, class F>
 T wrapped(T a, T b, F compute) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -419,8 +417,6 @@ struct FunnelRight {
     return static_cast<std::uint32_t>(both >> (by & 31U));
   }
 };
-template <int kTable>
-struct Lookup;
 bool lookup(Warp& warp, const Op& op, std::uint32_t lanes) {  // lop3: op.number is the table
   for_lanes(lanes, [&](int lane) {
     const auto a = read<std::uint32_t>(warp, op.from[0], lane);
@@ -524,9 +520,32 @@ template <class T>
 struct Select {
   T operator()(T a, T b, bool which) const { return which ? a : b; }
 };
-Handler select_for(int bytes) {
-  if (bytes == 8) return apply<Select<std::uint64_t>, std::uint64_t, std::uint64_t, std::uint64_t, bool>;
-  return apply<Select<std::uint32_t>, std::uint32_t, std::uint32_t, std::uint32_t, bool>;
+// Of a value that is not selected nothing depends: compilers load it before they know.
+template <class T>
+bool select(Warp& warp, const Op& op, std::uint32_t lanes) {
+  each_lane<Select<T>, T, T, T, bool>(warp, op, lanes, std::make_index_sequence<3>{});
+  const std::uint32_t which = warp.predicate(op.from[2]);
+  const std::uint32_t poison =
+      (warp.poison(op.from[0]) & which) | (warp.poison(op.from[1]) & ~which) | warp.poison(op.from[2]);
+  warp.poison(op.to[0]) = (warp.poison(op.to[0]) & ~lanes) | (poison & lanes);
+  warp.wrote(op.to[0]);
+  return true;
+}
+
+// A predicate that decides "and" or "or" alone needs no other.
+template <bool kAnd>
+bool decide(Warp& warp, const Op& op, std::uint32_t lanes) {
+  const std::uint32_t a = warp.predicate(op.from[0]);
+  const std::uint32_t b = warp.predicate(op.from[1]);
+  const std::uint32_t a_poison = warp.poison(op.from[0]);
+  const std::uint32_t b_poison = warp.poison(op.from[1]);
+  const std::uint32_t a_open = kAnd ? a : ~a;  // where b decides
+  const std::uint32_t b_open = kAnd ? b : ~b;
+  const std::uint32_t poison = (a_poison & b_poison) | (a_poison & b_open) | (b_poison & a_open);
+  warp.predicate(op.to[0]) = (warp.predicate(op.to[0]) & ~lanes) | ((kAnd ? a & b : a | b) & lanes);
+  warp.poison(op.to[0]) = (warp.poison(op.to[0]) & ~lanes) | (poison & lanes);
+  warp.wrote(op.to[0]);
+  return true;
 }
 
 struct Copy {
@@ -534,9 +553,6 @@ struct Copy {
   T operator()(T a) const {
     return a;
   }
-};
-struct Clear32 {
-  std::uint32_t operator()(std::uint64_t a) const { return static_cast<std::uint32_t>(a); }
 };
 
 bool move(Warp& warp, const Op& op, std::uint32_t lanes) {
@@ -895,6 +911,7 @@ Handler plain_handler(const std::vector<std::string>& parts, Type type) {
   if (name == "ex2") return apply<PowerOfTwoFlushed, float, float>;
   if (name == "lg2") return apply<LogOfTwoFlushed, float, float>;
   if (name == "copysign") return on_reals<CopySign, 2>(type);
+  if (type == Type::pred && (name == "and" || name == "or")) return name == "and" ? decide<true> : decide<false>;
   if (name == "and") return on_bits<And, 2>(type);
   if (name == "or") return on_bits<Or, 2>(type);
   if (name == "xor") return on_bits<Xor, 2>(type);
@@ -1011,7 +1028,7 @@ bool decode_arithmetic(Program& program, Op& op) {
     op.to = {program.slot_of(operands[0].reg)};
     op.from = {program.value_of(operands[1], op.type), program.value_of(operands[2], op.type),
                program.value_of(operands[3], Type::pred)};
-    op.run = select_for(op.to[0].bytes);
+    op.run = op.to[0].bytes == 8 ? select<std::uint64_t> : select<std::uint32_t>;
     return true;
   }
   if (name == "shl") op.run = shift_handler<ShiftLeft>(op.type);

@@ -505,6 +505,10 @@ bool decode_control(Program& program, Op& op) {
     op.run = sleep;
     return true;
   }
+  if (name == "mutant") {
+    op.run = nothing;
+    return true;
+  }
   if (name == "trap") {
     op.run = trap;
     return true;

@@ -1,11 +1,8 @@
 #include "testing/ptx/interpreter.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
 
@@ -23,20 +20,6 @@ void clear_hashes(std::string& name, std::string_view before) {
       name[i] = '0';
     }
   }
-}
-
-// Names of the entries of a file, without parsing it.
-std::vector<std::string> entries_of(const std::string& path) {
-  std::ifstream in(path);
-  std::vector<std::string> names;
-  std::string line;
-  while (std::getline(in, line)) {
-    const std::size_t at = line.find(".entry ");
-    if (at == std::string::npos || line.starts_with("\t")) continue;
-    const std::size_t begin = at + 7;
-    names.push_back(line.substr(begin, line.find('(', begin) - begin));
-  }
-  return names;
 }
 
 }  // namespace
@@ -62,12 +45,12 @@ Library Library::read(const std::string& folder) {
   }
   std::sort(paths.begin(), paths.end());
   for (const auto& path : paths) {
-    for (const std::string& name : entries_of(path.string())) {
+    library.modules_.push_back(Module::read(path.string()));
+    for (const std::string& name : library.modules_.back().entry_names()) {
       library.entries_[name_without_hashes(name)] = {library.files_.size(), name};
     }
     library.files_.push_back(path.string());
   }
-  library.modules_.resize(library.files_.size());
   return library;
 }
 
@@ -84,9 +67,7 @@ std::string Library::file_of(const std::string& name) const {
 std::shared_ptr<const Entry> Library::entry(const std::string& name) {
   const auto found = entries_.find(name_without_hashes(name));
   if (found == entries_.end()) return nullptr;
-  std::unique_ptr<Module>& module = modules_[found->second.module];
-  if (module == nullptr) module = std::make_unique<Module>(Module::read(files_[found->second.module]));
-  return module->entry(found->second.name);
+  return modules_[found->second.module].entry(found->second.name);
 }
 
 void Interpreter::set_change(Change change) {

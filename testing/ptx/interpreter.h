@@ -31,7 +31,7 @@ class Library {
     std::string name;  // in the module
   };
   std::vector<std::string> files_;
-  std::vector<std::unique_ptr<Module>> modules_;  // read when one of their entries is asked for
+  std::vector<Module> modules_;
   std::map<std::string, Where> entries_;
 };
 
@@ -53,6 +53,7 @@ class Interpreter final : public cuda_stand_in::Executor {
   void set_change(Change change);
   // What the last kernel that failed did wrongly; "" if none has.
   const std::string& fault() const { return fault_; }
+  bool reached_mutant() const { return machine_.reached_mutant(); }
   // What each entry has done so far, over all its launches.
   const std::map<std::string, Counts>& counts() const { return counts_; }
   const std::map<std::string, int>& launches() const { return launches_; }

@@ -30,9 +30,9 @@ bool Block::has_ended() const {
   return std::all_of(warps.begin(), warps.end(), [](const auto& warp) { return warp->has_exited(); });
 }
 
-WarpId Machine::new_warps(Block& block) {
+WarpId Machine::new_warps(Block& block, int index) {
   const auto id = static_cast<WarpId>(owners_.size());
-  owners_.insert(owners_.end(), 2, Owner{block.id, block.launch.id});
+  owners_.insert(owners_.end(), 2, Owner{block.id, block.launch.id, block.number, index});
   return id;
 }
 

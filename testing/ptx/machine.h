@@ -276,15 +276,21 @@ class Machine {
   // While the host may still launch or store what kernels wait for, waiting is no deadlock.
   void set_waits_for_host(bool waits) { waits_for_host_ = waits; }
 
+  // Whether an instruction that was changed on purpose has run.
+  bool reached_mutant() const { return reached_mutant_; }
+  void reach_mutant() { reached_mutant_ = true; }
+
   GlobalMemory& memory() { return memory_; }
   core::Random& random() { return random_; }
   const Options& options() const { return options_; }
   std::uint64_t nanoseconds();
   void progressed() { ++progress_; }
-  WarpId new_warps(Block& block);  // two numbers: of its lanes, and of its products
+  WarpId new_warps(Block& block, int index);  // two numbers: of its lanes, and of its products
   struct Owner {
-    std::int32_t block;
-    std::int32_t launch;
+    std::int32_t block = 0;  // its id
+    std::int32_t launch = 0;
+    std::uint64_t block_number = 0;
+    int warp = 0;  // its index in the block
   };
   Owner owner_of(WarpId id) const { return owners_[id]; }
   std::int32_t new_block_id() { return ++blocks_; }
@@ -313,6 +319,7 @@ class Machine {
   std::uint64_t stalled_turns_ = 0;
   std::uint64_t skipped_ns_ = 0;
   bool waits_for_host_ = false;
+  bool reached_mutant_ = false;
   std::size_t window_ = 8;  // blocks that take turns, until all of them wait
 };
 

@@ -109,6 +109,20 @@ bool load(Warp& warp, const Op& op, std::uint32_t lanes) {
   return true;
 }
 
+// Threads may store the same value without order between them: whoever comes last, memory is the same.
+bool changes_nothing(Warp& warp, const Op& op, const Warp::Place& place, int lane) {
+  const auto elem = static_cast<std::size_t>(bytes_of(op.type));
+  const std::size_t num = op.from.size() - 1;
+  if (op.order != Order::weak || place.shadow == nullptr || !place.shadow->is_initialized(place.offset, elem * num))
+    return false;
+  for (std::size_t i = 0; i < num; ++i) {
+    const std::uint64_t bits = warp.bits(op.from[i + 1], lane);
+    if ((warp.poison(op.from[i + 1]) >> lane & 1U) != 0 || std::memcmp(place.data + i * elem, &bits, elem) != 0)
+      return false;
+  }
+  return true;
+}
+
 bool store(Warp& warp, const Op& op, std::uint32_t lanes) {
   const auto elem = static_cast<std::size_t>(bytes_of(op.type));
   const std::size_t num = op.from.size() - 1;
@@ -118,6 +132,7 @@ bool store(Warp& warp, const Op& op, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
     const Warp::Place& place = places.at[static_cast<std::size_t>(lane)];
     if (place.space == Space::param) warp.fault("a store to parameters");
+    if (changes_nothing(warp, op, place, lane)) return;
     warp.on_write(place, bytes, lane, op);
     for (std::size_t i = 0; i < num; ++i) {
       const std::uint64_t bits = warp.bits(op.from[i + 1], lane);

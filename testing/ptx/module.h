@@ -45,6 +45,7 @@ struct Instruction {
   bool guard_negated = false;
   int line = 0;  // in the PTX file, from 1
   SourceLine source = {};
+  bool is_mutant = false;  // changed on purpose (mutants.h)
 };
 
 struct Register {

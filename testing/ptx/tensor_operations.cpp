@@ -394,7 +394,7 @@ bool load_tensor(Warp& warp, const Op& op, std::uint32_t lanes) {
       warp.fault("a copy for a barrier whose initialization nothing orders before");
     }
     warp.on_write(to, bytes, lane, op, Proxy::async);
-    if (barrier->engine == 0) barrier->engine = warp.machine().new_warps(*block);
+    if (barrier->engine == 0) barrier->engine = warp.machine().new_warps(*block, warp.index());
     Access write = warp.access_of(op, 0, Proxy::async);
     write.warp = barrier->engine;
     write.time = ++barrier->engine_time;

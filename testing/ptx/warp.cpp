@@ -11,7 +11,7 @@ Warp::Warp(Block& block, int index)
     : local(block.launch.program->local_bytes() * kLanes),
       block_(block),
       index_(index),
-      id_(block.launch.machine.new_warps(block)),
+      id_(block.launch.machine.new_warps(block, index)),
       words_(block.launch.program->words()),
       poison_(block.launch.program->num_slots(), 0),
       stamps_(block.launch.program->num_slots(), 0) {
@@ -193,6 +193,7 @@ bool Warp::turn(int budget) {
       continue;
     }
     parked_ &= ~lanes;
+    if (op.text->is_mutant) machine().reach_mutant();
     if (active != 0 && !op.run(*this, op, active)) {
       at(current_, lanes);
       return advanced;

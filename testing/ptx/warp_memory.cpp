@@ -120,16 +120,16 @@ bool Warp::is_ordered(const Access& earlier, int lane, Proxy proxy) const {
            view_.all.of(earlier.warp).covers(earlier.time, earlier_lane);
   if (proxy == Proxy::async && earlier.is_async == 0)
     return view_.async.of(earlier.warp).covers(earlier.time, earlier_lane);
-  if (earlier.warp == id_) return static_cast<int>(earlier.lane) == lane || earlier.time < met_;
+  if (earlier.warp == id_ && (static_cast<int>(earlier.lane) == lane || earlier.time < met_)) return true;
   return view_.all.of(earlier.warp).covers(earlier.time, earlier_lane);
 }
 
 namespace {
 
 std::string text_of(const Machine& machine, const Access& access) {
-  return fmt::format("lane {} of warp {} of block {} (PTX line {}{})", static_cast<int>(access.lane), access.warp,
-                     machine.owner_of(access.warp).block, static_cast<int>(access.line),
-                     access.is_async != 0 ? ", asynchronous" : "");
+  return fmt::format("lane {} of warp {} of block {} (PTX line {}{})", static_cast<int>(access.lane),
+                     machine.owner_of(access.warp).warp, machine.owner_of(access.warp).block_number,
+                     static_cast<int>(access.line), access.is_async != 0 ? ", asynchronous" : "");
 }
 
 }  // namespace

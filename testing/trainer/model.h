@@ -32,7 +32,7 @@ struct ModelOptions {
   std::int32_t stages = 1;
   std::int32_t microbatches = 1;
   bool split = false;                       // input and weight gradients apart, the latter last of all
-  bool patient = false;                     // collectives beside kernels are done as late as may be
+  bool patient = false;                     // collectives that overlap with kernels are done as late as possible
   bool lively = true;                       // values as lively() says, not GPT-2's initial ones
   core::DType gradient = core::DType::f32;  // as the store keeps gradients
   std::uint64_t seed = 1;

@@ -264,7 +264,7 @@ class HeaderReader {
       end = tensor.end;
     }
     if (end == data_bytes) return;
-    refuse("it has " + std::to_string(data_bytes) + " bytes of data, its header says " + std::to_string(end));
+    refuse("it has " + std::to_string(data_bytes) + " bytes of data, its header has " + std::to_string(end));
   }
 
   const std::string& file_;

@@ -81,7 +81,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Sets the position of each tensor: one after the other in the order of the list.
+// Sets the position of each tensor: contiguous, in the order of the list.
 void place_tensors(std::vector<TensorInfo>& tensors);
 
 // N and the JSON, padded with spaces so that the data begin at a multiple of 8.
@@ -99,10 +99,10 @@ struct FileSum {
   std::uint32_t crc32 = 0;
 };
 
-// The file gets its name with commit(), once all of it is on disk.
+// The file gets its name with commit(), once it is completely on disk.
 class SafetensorsWriter {
  public:
-  // Sets the positions of the tensors: one after the other.
+  // Sets the positions of the tensors: contiguous.
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                     std::map<std::string, std::string> metadata);
   // Writes the bytes of all tensors in their order, in pieces of any size.

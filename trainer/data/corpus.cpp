@@ -47,12 +47,12 @@ TokenText TokenText::part(std::size_t first, std::size_t count) const {
   LOCKSTEP_CHECK(first + count <= size(), "a part of the text");
   TokenText made;
   std::size_t begin = 0;
-  for (const Part& one : parts_) {
-    const std::size_t from = std::clamp(first, begin, begin + one.count);
-    const std::size_t to = std::clamp(first + count, begin, begin + one.count);
-    const auto* const data = static_cast<const std::byte*>(one.data);
-    made.append({data + (from - begin) * static_cast<std::size_t>(one.width), to - from, one.width});
-    begin += one.count;
+  for (const Part& part : parts_) {
+    const std::size_t from = std::clamp(first, begin, begin + part.count);
+    const std::size_t to = std::clamp(first + count, begin, begin + part.count);
+    const auto* const data = static_cast<const std::byte*>(part.data);
+    made.append({data + (from - begin) * static_cast<std::size_t>(part.width), to - from, part.width});
+    begin += part.count;
   }
   return made;
 }
@@ -111,9 +111,9 @@ std::optional<TokenText::Part> tokens_in(const std::string& file, std::span<cons
     const std::size_t there = bytes.size() - sizeof(Header);
     const auto count = static_cast<std::size_t>(std::max(header[2], 0));
     if (header[2] < 0 || there != count * static_cast<std::size_t>(kind.width)) {
-      throw core::usage_error(file + ": its header says " + std::to_string(header[2]) + " tokens of " +
+      throw core::usage_error(file + ": its header has " + std::to_string(header[2]) + " tokens of " +
                               std::to_string(kind.width) + " bytes, and " + std::to_string(there) +
-                              " bytes follow it; allowed: as many as it says");
+                              " bytes follow it; allowed: as many as its header states");
     }
     return TokenText::Part{bytes.data() + sizeof(Header), count, kind.width};
   }
@@ -210,7 +210,7 @@ Corpus::Corpus(std::string name, Text text, std::int64_t length)
   training_tokens_ = text_.size() - std::max(text_.size() / 10, sequence);
 }
 
-// Maps the files as they are, one after the other.
+// Maps the files as they are, in order.
 Corpus::Text Corpus::mapped(std::span<const std::string> files) {
   Text text;
   text.is_bytes = !tokens_in(files.front(), map(files.front()).bytes).has_value();

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kFewSteps = 2;
 
-// Tells the device which task is at hand.
+// Names the current task to the device.
 class NamesTasks final : public schedules::StageWorker {
  public:
   NamesTasks(schedules::StageWorker& inner, const schedules::RankStep& rank, QueuedState& state)
@@ -70,7 +70,7 @@ TrainOptions few_steps(const workload::Layout& layout) {
   return options;
 }
 
-// `left_out`: the wait of rank 0 that is left out.
+// `left_out`: the wait of rank 0 that is skipped.
 QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left_out = -1) {
   const bool graph = std::exchange(options.graph, false);  // options that only CUDA has are not refused here
   options = checked(std::move(options));
@@ -379,7 +379,7 @@ TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
   EXPECT_GE(found, kTried / 2) << waits << " waits";
 }
 
-// A wait that is left out is found by the clocks, whatever has run when. (Some say what others imply.)
+// A missing wait is found by the clocks, whatever has run when. (Some waits are implied by others.)
 TEST(QueuedTrainer, AWaitThatIsLeftOutIsFound) {
   const std::vector<workload::Layout> layouts{
       {.dp = 2, .bucket_cap_bytes = 20'000},

@@ -274,7 +274,7 @@ std::vector<StepReport> RankTrainer::told_by_all(const std::vector<OwnStep>& ste
     slowest = std::max(slowest, seconds);
   }
   for (StepReport& report : reports) {
-    report.told_at_once = report.step == reports.back().step ? static_cast<std::int64_t>(steps.size()) : 0;
+    report.steps_reported = report.step == reports.back().step ? static_cast<std::int64_t>(steps.size()) : 0;
     report.seconds = slowest / count;
     report.sync_seconds = sync_seconds / options_.layout.ranks() / count;
   }

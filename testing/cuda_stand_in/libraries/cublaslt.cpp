@@ -1,9 +1,12 @@
-// A stand-in for cuBLASLt in dry runs: every product succeeds and computes nothing. Has the functions that
+// A stand-in for cuBLASLt in dry runs: every product succeeds and computes nothing. With STAND_IN_PRODUCTS=ours it
+// finds no algorithm for any product, so that our own kernels compute them. Has the functions that
 // kernels/gemm/cublaslt_library.cpp looks up.
 #include <cublasLt.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 
 namespace {
 
@@ -43,8 +46,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/, cubla
                                               cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
                                               cublasLtMatmulPreference_t /*preference*/, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* found) {
-  *found = wanted > 0 ? 1 : 0;
-  if (wanted > 0) results[0] = {};  // state: success; no workspace
+  const char* const products = std::getenv("STAND_IN_PRODUCTS");
+  *found = wanted > 0 && (products == nullptr || std::string_view(products) != "ours") ? 1 : 0;
+  if (*found > 0) results[0] = {};  // state: success; no workspace
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t /*compute*/,
