@@ -237,6 +237,7 @@ words_of() {
     word=${word//'{B}'/$bundle} word=${word//'{O}'/$records} word=${word//'{S}'/$scripts} word=${word//'{python}'/$python}
     word=${word//'{ncu}'/$ncu}
     printf '%s\n' "${word//'{sanitizer}'/$sanitizer}"  # echo would take a word -e as its own
+    [[ -z $dry || $word != */all_reduce_perf ]] || printf '%s\n' -c 0  # no results are compared
   done
 }
 
