@@ -41,7 +41,7 @@ def notes_on_runs(records: Records) -> list[Note]:
 
 
 def _of_readers(records: Records) -> Iterable[Note]:
-    """Notes of the readers of other tools' files on what they skipped or took with a reservation."""
+    """Notes of readers, mostly of other tools' files, on what they skipped or took with a reservation."""
     return [Note("warning", note) for run in records.runs for note in run.notes or ()]
 
 
@@ -126,7 +126,7 @@ def _days(records: Records) -> Iterable[Note]:
 
 def _empty_runs(records: Records) -> Iterable[Note]:
     used = {line.run.run for line in records.lines}
-    return found_note("warning", [run.program for run in records.runs if run.run not in used], "run",
+    return found_note("warning", [run.program for run in records.runs if run.run not in used and not run.notes], "run",
                       lambda empty: f"left no rows: {joined(sorted(set(empty)))}")
 
 

@@ -44,7 +44,7 @@ def test_every_schedule_meets_its_closed_form(programs: Programs) -> None:
 def test_lists_are_swept_and_what_does_not_fit_is_said(programs: Programs) -> None:
     done = pipeline(programs, "--schedule", "all", "--stages", "3,4", "--microbatches", "4,8")
     assert done.returncode == 0, done.stderr
-    assert "# left out: chimera at 3 ranks, 4 microbatches: ranks is 3; allowed: multiples of 2, such as 2 or 4" in done.stdout
+    assert "# skipped: chimera at 3 ranks, 4 microbatches: ranks is 3; allowed: multiples of 2, such as 2 or 4" in done.stdout
     shapes = {tuple(line.split()[1:3]) for line in done.stdout.splitlines() if line and not line.startswith("#")}
     assert shapes == {("3", "4"), ("3", "8"), ("4", "4"), ("4", "8")}
 
@@ -347,7 +347,7 @@ def test_actions_on_parameters_are_said_to_be_left_out(programs: Programs, tmp_p
     csv.write_text("0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
     done = programs.run("pipeline_perf", "--csv", str(csv))
     assert done.returncode == 0, done.stderr
-    assert "# left out: 2 UNSHARD, RESHARD or REDUCE_GRAD of sharded.csv" in done.stdout
+    assert "# skipped: 2 UNSHARD, RESHARD or REDUCE_GRAD of sharded.csv" in done.stdout
 
 
 def test_real_kernels_run_the_schedule_that_was_asked_for(programs: Programs, tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_step_is_predicted_before_it_runs_from_times_of_all_its_kernels(progra
 def test_kernels_that_were_not_measured_and_other_threads_are_told(programs, calibrated: Path) -> None:
     words = ("mini_train", "--model", TINY, "--predict", str(calibrated), "--gemm", "packed", "--steps", "1")
     done = programs.run(*words, "--batch", "4")
-    assert done.returncode == 0 and "those of the others are computed from the device's peaks" in done.stdout
+    assert done.returncode == 0 and "the other times are computed from the device's peaks" in done.stdout
     done = programs.run(*words, "--threads", "2")
     assert done.returncode == USAGE
     assert "measured with 1 thread(s) per rank, but --threads is 2; allowed: the same" in done.stderr

@@ -122,6 +122,10 @@ std::int32_t rank_at(const Layout& layout, const Coordinates& at) {
                                    at.dp * stride_of(layout, Axis::dp) + at.pp * stride_of(layout, Axis::pp));
 }
 
+bool counts_losses(const Layout& layout, const Coordinates& at) {
+  return layout.has_grid() ? place_of(layout.grid, at.tp).along(GroupKind::tensor_row) == 0 : at.tp == 0;
+}
+
 std::int32_t data_ranks_of(const Layout& layout) {
   return static_cast<std::int32_t>(line_of(layout)) * pipes_of(layout);
 }

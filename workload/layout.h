@@ -115,6 +115,7 @@ struct Layout {
   // rank, each of which the host copies; and again between a layer's recomputation and its backward.
   bool gather_lists = false;
   bool graphs = false;     // the host launches kernels as CUDA graphs, not operator by operator
+  bool zero_cta = false;   // NCCL's zero-CTA policy: collectives on copy engines take no thread blocks from kernels
   bool overlap_tp = true;  // tensor-parallel reductions of input gradients overlap with weight gradients; so do context
                            // ranks' first exchange, and, with shared experts, the dispatch
   bool overlap_p2p = false;     // the compute lane does not wait for its messages to be sent
@@ -146,10 +147,20 @@ inline ContextShape context_of(const Layout& layout) {
   return {.way = layout.cp_way, .ranks = layout.cp};
 }
 
-// Vocabulary words per tensor-parallel rank. A vocabulary that tp does not divide is padded, so that all have the same
-// number.
+// Number of tensor-parallel ranks among which heads, and columns within layers, are spread.
+inline std::int32_t column_ranks(const Layout& layout) {
+  return layout.has_grid() ? layout.grid.side : layout.tp;
+}
+// Number of parts of a microbatch's rows that tensor-parallel ranks have between layers.
+inline std::int64_t row_parts(const Layout& layout) {
+  if (layout.has_grid()) return divisors_of(layout.grid).rows;
+  return layout.sequence_parallel ? layout.tp : 1;
+}
+// Vocabulary words of each of these ranks. A vocabulary that cannot be spread evenly is padded, so that all have the
+// same number.
 inline std::int64_t words_per_rank(const Model& model, const Layout& layout) {
-  return (model.vocabulary + layout.tp - 1) / layout.tp;
+  const std::int64_t parts = layout.has_grid() ? divisors_of(layout.grid).outputs : layout.tp;
+  return (model.vocabulary + parts - 1) / parts * (parts / column_ranks(layout));
 }
 
 schedules::PipelineShape shape_of(const Layout& layout);
@@ -214,6 +225,8 @@ struct Coordinates {
 std::int64_t stride_of(const Layout& layout, Axis axis);
 Coordinates coordinates_of(const Layout& layout, std::int64_t rank);
 std::int32_t rank_at(const Layout& layout, const Coordinates& at);  // `ep` follows from the others
+// True for the first of the tensor-parallel ranks that compute the same losses: it counts them.
+bool counts_losses(const Layout& layout, const Coordinates& at);
 
 // ---- ranks that have the same parameters
 

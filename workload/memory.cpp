@@ -237,13 +237,6 @@ MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount&
 
 }  // namespace
 
-MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
-                           double activation_bytes, std::int32_t versions) {
-  ElemCount held;
-  for (const StageSlice& slice : stages) add(held, count_elems(model, layout, slice));
-  return memory_of(model, layout, held, activation_bytes, recomputed_bytes(model, layout), versions);
-}
-
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule) {
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   std::vector<OfStage> known;

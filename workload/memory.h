@@ -54,12 +54,7 @@ std::vector<StageActivations> part_activations_of(const Model& model, const Layo
 double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
                         std::span<const StageActivations> of_stage);
 
-// Memory of a pipeline rank that has these stages, with this peak of activations. `versions`: of the weights
-// (schedules::weight_versions).
-MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
-                           double activation_bytes, std::int32_t versions = 1);
-
-// The same for all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
+// Memory of all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule);
 // Index of the rank that needs most.
 std::size_t worst_of(std::span<const MemoryBytes> ranks);

@@ -331,7 +331,7 @@ std::string_view name_of(OperationKind kind) {
 }
 
 bool has_activation(const Model& model, const Layout& layout) {
-  return model.dropout || model.gated || !model.biases || layout.fp8 != Fp8::none;
+  return model.dropout || model.gated || !model.biases || layout.fp8 != Fp8::none || layout.has_grid();
 }
 
 std::optional<kernels::Fp8Recipe> fp8_recipe_of(const Layout& layout) {

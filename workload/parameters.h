@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,10 +26,13 @@ enum class Split : std::uint8_t {
   columns,  // second axis: the inputs of a row-parallel one
 };
 
-// The number of tensor-parallel ranks that share a parameter, and a rank's index among them.
+// The number of tensor-parallel ranks that share a parameter, a rank's index among them, and their grid, if they form
+// one: a matrix is then split in blocks (grid_product.h). Norms, biases and positions are split like the columns of the
+// activations that they are added to or multiplied with, and other ranks have copies.
 struct TensorRank {
   std::int32_t ranks = 1;
   std::int32_t index = 0;
+  Grid grid = {};
 };
 
 struct Parameter {
@@ -48,19 +52,20 @@ struct Parameter {
   TensorRank tile = {};
   bool expert = false;  // its gradient is reduced over the ranks that have the same experts
   bool decays = false;  // weight decay: matrices, not biases and norms
+  bool words = false;   // a table of words: embedding, head
 
   std::int64_t elems() const;
 };
 
 // The shape of a rank's share. Rows that the ranks do not divide are padded at the end (words_per_rank); blocks and
-// columns must be divisible, which is checked with the layout.
+// columns must be divisible, which is checked with the layout. (Not on a grid.)
 std::vector<std::int64_t> shape_of_share(const Parameter& parameter, std::int32_t tensor_ranks);
-std::int64_t elems_of_share(const Parameter& parameter, std::int32_t tensor_ranks);
+std::int64_t elems_of_share(const Parameter& parameter, const TensorRank& place);  // as many on all ranks
 
 // Calls visit(share_begin, whole_begin, count) for runs of elements that are contiguous in both, ascending in the
 // share. Padding is in no run.
 void for_each_run(
-    const Parameter& parameter, TensorRank place,
+    const Parameter& parameter, const TensorRank& place,
     const std::function<void(std::int64_t share_begin, std::int64_t whole_begin, std::int64_t count)>& visit);
 
 // The parameters of a stage, part by part.
@@ -72,12 +77,10 @@ void for_each_run(
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                      std::int32_t expert_rank = 0);
 
-// A block of a matrix, as a parameter of its own with the matrix's initial values.
-Parameter block_of(const Parameter& matrix, const GridBlock& block);
-
-// Elements of a parameter on one tensor-parallel rank. In a grid (Layout::grid) the ranks with different parts of the
-// weights split a matrix, and the others have copies of these parts; norms and biases are split like columns.
-std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout);
+// Elements of a parameter on one tensor-parallel rank.
+inline std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout) {
+  return elems_of_share(parameter, {layout.tp, 0, layout.grid});
+}
 
 // Number of parameters of a stage on one tensor-parallel rank: in total, in its shard with ZeRO or FSDP, in its shard
 // of a secondary copy (Layout::secondary_ranks), and in the largest part.
@@ -130,10 +133,15 @@ std::int32_t tile_unit_of(const Parameter& parameter);
 // Index of the word embedding among a stage's parameters; their number if the stage has none.
 std::size_t word_embedding_of(const std::vector<Parameter>& parameters);
 
-// True if tensor-parallel ranks have different gradients of a parameter that they all have whole, which must be summed:
-// norms, if each rank has a share of the rows. All other whole parameters see all rows on every rank. In a grid also
-// biases, whose columns several ranks have.
-bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout);
+// The groups over which tensor-parallel ranks may have terms of a gradient that are summed at the end of a step.
+inline constexpr std::array kTensorGroups{schedules::GroupKind::tensor, schedules::GroupKind::tensor_row,
+                                          schedules::GroupKind::tensor_column, schedules::GroupKind::tensor_depth};
+// True if ranks of such a group have different gradients of the same part of a parameter, which must be summed: norms,
+// if each rank has a share of the rows. All other whole parameters see all rows on every rank. In a grid also biases
+// and positions, over the axes that do not split their columns.
+bool is_partial_over(schedules::GroupKind kind, const Parameter& parameter, const Layout& layout);
+// True for the first of the tensor-parallel ranks that have the same part of a parameter.
+bool is_first_with(const Parameter& parameter, const Layout& layout, std::int32_t tensor_index);
 
 // Parameters in order in a flat buffer that ranks can share evenly.
 
@@ -208,9 +216,9 @@ std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layou
 // excludes the embedding; and not experts, which are sharded over other ranks.
 std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout);
 
-// Payload of the sum over tensor-parallel ranks of gradients for which each has seen only some rows
-// (is_partial_over_tensor), the maximum over ranks; 0 if there is none.
-std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout);
+// Payload of the sum of gradients that are partial over a group (is_partial_over), the maximum over ranks; 0 if there
+// is none.
+std::int64_t partial_bytes(schedules::GroupKind kind, const std::vector<StagePlan>& plans, const Layout& layout);
 // Payload of the sum of the word embedding's gradient over the stages that have it: of a shard if it is sharded.
 std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout);
 

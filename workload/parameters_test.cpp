@@ -136,7 +136,7 @@ using Shape = std::vector<std::int64_t>;
 
 // The whole parameter's index of each element of a share, -1 for padding.
 std::vector<std::int64_t> share_of(const Parameter& parameter, TensorRank place) {
-  std::vector<std::int64_t> share(static_cast<std::size_t>(elems_of_share(parameter, place.ranks)), -1);
+  std::vector<std::int64_t> share(static_cast<std::size_t>(elems_of_share(parameter, place)), -1);
   std::int64_t next = 0;
   for_each_run(parameter, place, [&](std::int64_t share_begin, std::int64_t whole_begin, std::int64_t count) {
     EXPECT_GE(share_begin, next) << "runs ascend in the share";
@@ -214,9 +214,9 @@ TEST(Parameter, WhatRanksDoNotDivideIsABug) {
   const Parameter blocks{.name = "qkv", .shape = {9, 2}, .split = Split::rows, .blocks = {3, 3, 3}};
   EXPECT_THROW(shape_of_share(blocks, 2), core::Error);
   const Parameter columns{.name = "proj", .shape = {2, 5}, .split = Split::columns};
-  EXPECT_THROW(elems_of_share(columns, 2), core::Error);
+  EXPECT_THROW(elems_of_share(columns, {2}), core::Error);
   const Parameter line{.name = "bias", .shape = {4}, .split = Split::columns};
-  EXPECT_THROW(elems_of_share(line, 2), core::Error);
+  EXPECT_THROW(elems_of_share(line, {2}), core::Error);
 }
 
 const Parameter& find(const std::vector<Parameter>& all, const std::string& name) {
@@ -377,8 +377,10 @@ TEST(Gpt, OnlyNormsArePartialOverTensorRanksAndOnlyWithSharedRows) {
   const Model config = parse_model("nano");
   int partial = 0;
   for (const Parameter& parameter : parameters_of(config, place_of(config, 1, 0))) {
-    EXPECT_FALSE(is_partial_over_tensor(parameter, parse_layout("tp=2")));
-    partial += is_partial_over_tensor(parameter, parse_layout("tp=2,sp=yes")) ? 1 : 0;
+    for (const schedules::GroupKind kind : kTensorGroups) {
+      EXPECT_FALSE(is_partial_over(kind, parameter, parse_layout("tp=2")));
+    }
+    partial += is_partial_over(schedules::GroupKind::tensor, parameter, parse_layout("tp=2,sp=yes")) ? 1 : 0;
   }
   EXPECT_EQ(partial, 2 * (2 * config.layers + 1));
 }

@@ -64,6 +64,11 @@ enum class TensorName : std::uint8_t {
   stats,
   all_stats,
   losses,
+  // ---- of ranks in a grid: sums of a norm, and what products are of and make, numbered by their steps
+  norm_sums,
+  panel,
+  partial,
+  f32_sum,
   // ---- of a mixture of experts: rows are copies of tokens
   router_logits,
   choices,
@@ -132,6 +137,11 @@ struct Phase {
 // context-parallel ranks, otherwise nullptr.
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
                              const ContextMemory* context, const schedules::Task& piece);
+
+// The same for the pieces that are other ones on a grid of tensor-parallel ranks: embedding, norms, products,
+// statistics of the loss. Empty for other pieces.
+std::optional<Phase> phase_on_grid(const Model& model, const Layout& layout, const StageSlice& place,
+                                   std::size_t first_parameter, const schedules::Task& piece);
 
 // A change of the bytes held, in order. A tensor that is touched for the last time before it is made again is freed at
 // the next end of a phase.

@@ -201,10 +201,7 @@ const std::array kOwnFlags{
     Flag{"--machine", "", "with --transport simulated: the machine, a name from simulate --list or a description file",
          [](Reading& r, const FlagValue& v) { r.flags.machine = file_name(v); }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
-         [](Reading& r, const FlagValue& v) {
-           v.parsed_by(transports::parse_link);
-           r.flags.link = v.text;
-         }},
+         [](Reading& r, const FlagValue& v) { r.flags.link = v.checked_by(transports::parse_link); }},
     Flag{"--json", "", "file for records (docs/record_format.md)",
          [](Reading& r, const FlagValue& v) { r.flags.json_file = file_name(v); }},
     Flag{"--time-budget", "0", "seconds for the whole run; fewer iterations are timed when they run out",

@@ -218,7 +218,7 @@ class TestMember final : public backends::GpuMember {
     };
     endpoint_.buffers = {[this, record_turn](std::size_t size_bytes) {
                            record_turn("allocate");
-                           EXPECT_EQ(size_bytes, std::size_t{4} << 20) << "whole pages of 2 MiB";
+                           EXPECT_EQ(size_bytes % (std::size_t{2} << 20), 0u) << "whole pages of 2 MiB";
                            return endpoint_.device.allocate(size_bytes);
                          },
                          [this, record_turn](void* memory) {
@@ -263,8 +263,7 @@ class SweepOnDevices : public testing::Test {
     for (std::string word; stream >> word;) words.push_back(word);
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
-    const SweepFlags flags =
-        parse_sweep_flags(collectives::Kind::all_reduce, static_cast<int>(argv.size()), argv.data());
+    const SweepFlags flags = parse_sweep_flags(kind_, static_cast<int>(argv.size()), argv.data());
     SweepEnvironment environment;
     environment.find_backend = [](std::string_view name) -> const backends::Backend& {
       return name == "nccl" ? kTestNccl : kTestCuda;
@@ -289,6 +288,7 @@ class SweepOnDevices : public testing::Test {
   const std::string records_ =
       (std::filesystem::temp_directory_path() / ("sweep_on_devices_" + std::to_string(getpid()) + ".jsonl")).string();
   std::string printed_;
+  collectives::Kind kind_ = collectives::Kind::all_reduce;
   core::SteadyClocks::Look look;
 };
 
@@ -478,7 +478,8 @@ TEST_F(SweepOnDevices, NcclsConfigurationIsRecordedAsItWasAskedFor) {
                                                      {"cga_cluster_size", nullptr},
                                                      {"cta_policy", 1},
                                                      {"split_share", nullptr},
-                                                     {"net", "Socket"}}));
+                                                     {"net", "Socket"},
+                                                     {"registration", 0}}));
   EXPECT_EQ(run_line["gpus_per_thread"], 2);
   EXPECT_EQ(run_line["null_stream"], true);
   EXPECT_FALSE(run_line.contains("mpi_processes"));
@@ -486,6 +487,21 @@ TEST_F(SweepOnDevices, NcclsConfigurationIsRecordedAsItWasAskedFor) {
   EXPECT_EQ(run("-t 1 -g 2 -b 64 -e 64 -n 2"), 0);
   EXPECT_FALSE(records().at(0).contains("nccl_config"));
   EXPECT_FALSE(records().at(0).contains("null_stream"));
+}
+
+TEST_F(SweepOnDevices, WithTheZeroCtaPolicyTheHeadingTellsWhetherCallsTakeThreadBlocks) {
+  const std::string arguments = "--transport nccl --algo library -t 1 -g 2 -b 64 -e 64 -n 2 -x 2";
+  kind_ = collectives::Kind::all_gather;
+  EXPECT_EQ(run(arguments + " -R 2"), 0) << printed_;
+  EXPECT_TRUE(has_printed("# -x 2: all_gather by NCCL's own algorithms takes no thread blocks")) << printed_;
+  EXPECT_EQ(records().at(0)["nccl_config"]["registration"], 2);
+  EXPECT_EQ(run(arguments), 0) << printed_;
+  EXPECT_TRUE(
+      has_printed("# -x 2: all_gather takes thread blocks: copy engines need buffers in symmetric windows, -R 2"))
+      << printed_;
+  kind_ = collectives::Kind::all_reduce;
+  EXPECT_EQ(run(arguments + " -R 2"), 0) << printed_;
+  EXPECT_TRUE(has_printed("# -x 2: all_reduce takes thread blocks: copy engines sum nothing")) << printed_;
 }
 
 TEST(TimeRule, AThreadIsDoneWhenItsSlowestGpuIs) {

@@ -76,19 +76,9 @@ void check(const DdpFlags& flags) {
 }  // namespace
 
 DdpFlags parse_ddp_flags(int argc, const char* const* argv) {
-  DdpFlags flags;
-  begin_step_flags(argc, argv, flags.step);
-  program::CommandLine line(flags.step.program +
-                            ": how much of the gradient reduction a data-parallel training step hides.");
-  declare_step_flags(line, flags.step);
-  declare_all(line, kFlagsOfLayout, "Gradients");
-  declare_all(line, kSwept, "Gradients");
-  declare_all(line, kFlags, "Gradients");
-  line.parse(argc, argv);
-  read_step_flags(line, flags.step);
-  read_all(line, kFlagsOfLayout, flags.step.options.layout);
-  read_sweeps(line, kSwept, flags.step);
-  read_all(line, kFlags, flags);
+  auto flags =
+      parse_step_line<DdpFlags>(argc, argv, ": how much of the gradient reduction a data-parallel training step hides.",
+                                "Gradients", kFlagsOfLayout, kSwept, kFlags);
   check(flags);
   return flags;
 }

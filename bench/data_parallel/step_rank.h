@@ -55,6 +55,25 @@ void read_step_flags(const program::CommandLine& line, StepFlags& flags);
 void begin_step_flags(int argc, const char* const* argv, StepFlags& flags);
 // Adds the lists of these flags, given or by default.
 void read_sweeps(const program::CommandLine& line, std::span<const SweptFlag> table, StepFlags& flags);
+// Reads a benchmark's command line: the flags above, and under `group` fields of the layout, swept fields, and flags of
+// its own. `about`: what it does, after its name.
+template <class Flags, class OfLayout, class Swept, class Own>
+Flags parse_step_line(int argc, const char* const* argv, const char* about, const char* group,
+                      const OfLayout& of_layout, const Swept& swept, const Own& own) {
+  Flags flags;
+  begin_step_flags(argc, argv, flags.step);
+  program::CommandLine line(flags.step.program + about);
+  declare_step_flags(line, flags.step);
+  declare_all(line, of_layout, group);
+  declare_all(line, swept, group);
+  declare_all(line, own, group);
+  line.parse(argc, argv);
+  read_step_flags(line, flags.step);
+  read_all(line, of_layout, flags.step.options.layout);
+  read_sweeps(line, swept, flags.step);
+  read_all(line, own, flags);
+  return flags;
+}
 // The layouts of all rows.
 std::vector<workload::Layout> swept_layouts(const StepFlags& flags);
 // A row of these benchmarks, without checks of its own.

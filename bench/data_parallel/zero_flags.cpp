@@ -114,19 +114,9 @@ std::vector<Layout> layouts_of(const StepFlags& flags) {
 }  // namespace
 
 ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
-  ZeroFlags flags;
-  begin_step_flags(argc, argv, flags.step);
-  program::CommandLine line(flags.step.program +
-                            ": bytes held, bytes sent and step time per rank, for each stage of ZeRO.");
-  declare_step_flags(line, flags.step);
-  declare_all(line, kSwept, "Sharding");
-  declare_all(line, kFlagsOfLayout, "Sharding");
-  declare_all(line, kFlags, "Sharding");
-  line.parse(argc, argv);
-  read_step_flags(line, flags.step);
-  read_sweeps(line, kSwept, flags.step);
-  read_all(line, kFlagsOfLayout, flags.step.options.layout);
-  read_all(line, kFlags, flags);
+  auto flags =
+      parse_step_line<ZeroFlags>(argc, argv, ": bytes held, bytes sent and step time per rank, for each stage of ZeRO.",
+                                 "Sharding", kFlagsOfLayout, kSwept, kFlags);
   const Layout& layout = flags.step.options.layout;
   if (layout.mlp_tiles > 1 && layout.recompute == workload::Recompute::full) {
     throw core::usage_error(

@@ -90,9 +90,7 @@ const std::array kFlags{
     Flag{"--model", "none",
          "time the kernels of a training step of this model (as mini_train --model) in each --layout",
          [](BenchFlags& f, const FlagValue& v) {
-           if (v.text == "none") return;
-           v.parsed_by(workload::parse_model);
-           f.model = v.text;
+           if (v.text != "none") f.model = v.checked_by(workload::parse_model);
          }},
     Flag{"--layout", "one rank", "layouts of --model (as mini_train --layout), separated by semicolons",
          [](BenchFlags& f, const FlagValue& v) { f.layouts = text_list(v, ';'); }},

@@ -346,10 +346,7 @@ const std::array kFlagsOfRun{
     Flag{"--predict", "",
          "a machine (docs/machine_format.md), such as the description of this one by simulate --calibrate: print the "
          "predicted step time before the run, and compare it with the measured one",
-         [](TrainFlags& f, const FlagValue& v) {
-           v.parsed_by(simulator::load_machine);
-           f.predict = v.text;
-         }},
+         [](TrainFlags& f, const FlagValue& v) { f.predict = v.checked_by(simulator::load_machine); }},
     Flag{"--report-every", "1", "report every N steps",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),

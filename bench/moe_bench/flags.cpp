@@ -131,14 +131,8 @@ ExpertsFlags parse_experts_flags(int argc, const char* const* argv) {
   program::CommandLine line(
       flags.program +
       ": time and bytes of a mixture of experts on expert-parallel ranks, by part, and the cost of an uneven router.");
-  declare_all(line, kFlagsOfLayer, "Layer");
-  declare_all(line, kFlagsOfRun, "Ranks and times");
-  const auto common = step_bench::part_flags("9", "2");
-  declare_all(line, common, "Ranks and times");
-  line.parse(argc, argv);
-  read_all(line, kFlagsOfLayer, flags);
-  read_all(line, kFlagsOfRun, flags);
-  read_all(line, common, flags);
+  parse_part({.layers = "Layer", .rounds = "9", .warmup_rounds = "2", .places = false}, line, argc, argv, kFlagsOfLayer,
+             kFlagsOfRun, flags);
   cases_of(flags);
   return flags;
 }

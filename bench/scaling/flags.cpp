@@ -61,10 +61,7 @@ const std::array kFlags{
          [](ScalingFlags& f, const FlagValue& v) { f.simulate_to = program::integer(v, 2, 1 << 20); }},
     Flag{"--machine", "",
          "machine of simulated layouts: a name, or a file from simulate --calibrate [pieces timed on this machine]",
-         [](ScalingFlags& f, const FlagValue& v) {
-           v.parsed_by([](const std::string& text) { return simulator::load_machine(text); });
-           f.machine = v.text;
-         }},
+         [](ScalingFlags& f, const FlagValue& v) { f.machine = v.checked_by(simulator::load_machine); }},
     Flag{"--rounds", "10",
          "number of rounds; all layouts and one rank train in each, and efficiencies are medians over rounds",
          [](ScalingFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 10000); }},

@@ -50,15 +50,9 @@ const std::array kFlagsOfRun{
     Flag{"--fit", "",
          "a model, as in simulate: also print the longest sequence with which a training step of the model fits, for "
          "each way",
-         [](ContextFlags& f, const FlagValue& v) {
-           v.parsed_by(workload::parse_model);
-           f.fit_model = v.text;
-         }},
+         [](ContextFlags& f, const FlagValue& v) { f.fit_model = v.checked_by(workload::parse_model); }},
     Flag{"--fit-layout", "", "its layout without cp, such as dtype=bf16,zero=3,dp=8,recompute=full",
-         [](ContextFlags& f, const FlagValue& v) {
-           v.parsed_by(workload::parse_layout);
-           f.fit_layout = v.text;
-         }},
+         [](ContextFlags& f, const FlagValue& v) { f.fit_layout = v.checked_by(workload::parse_layout); }},
     Flag{"--fit-gb", "80", "memory per rank, in 1e9 bytes",
          [](ContextFlags& f, const FlagValue& v) { f.fit_gb = v.number(0.001, 1e6); }},
 };
@@ -136,17 +130,9 @@ ContextFlags parse_context_flags(int argc, const char* const* argv) {
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
                             ": time, bytes, load and memory of attention over a sequence that ranks share.");
-  declare_all(line, kFlagsOfLayers, "Attention");
-  declare_all(line, kFlagsOfRun, "Ranks and times");
-  const auto common = step_bench::part_flags("7", "1");
-  declare_all(line, common, "Ranks and times");
-  declare_place(line, "Ranks and times");
-  line.parse(argc, argv);
-  read_all(line, kFlagsOfLayers, flags);
-  read_all(line, kFlagsOfRun, flags);
-  read_all(line, common, flags);
+  parse_part({.layers = "Attention", .rounds = "7", .warmup_rounds = "1"}, line, argc, argv, kFlagsOfLayers,
+             kFlagsOfRun, flags);
   flags.all_ranks = !line.value("--cp");
-  read_part_place(line, flags);
   if (flags.ways.empty()) flags.ways = all_ways(flags);
   return flags;
 }

@@ -42,6 +42,16 @@ std::string memory_line(const char* kind, double bytes, const workload::MemoryBy
   return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
 }
 
+std::optional<core::ZeroCtaRecord> zero_cta_record(const Prediction& prediction) {
+  if (prediction.without_zero_cta_s == 0) return std::nullopt;
+  core::ZeroCtaRecord record{.step_ms_without = prediction.without_zero_cta_s * 1e3};
+  for (const simulator::TakenCollectives& taken : prediction.collectives) {
+    record.of += taken.count;
+    if (taken.each.algorithm == simulator::CollectiveAlgorithm::copy_engine) record.collectives += taken.count;
+  }
+  return record;
+}
+
 // The collectives that take longest, with their algorithms.
 std::string collectives_text(const Prediction& prediction) {
   constexpr std::size_t kMostRows = 8;
@@ -56,6 +66,12 @@ std::string collectives_text(const Prediction& prediction) {
   }
   if (prediction.collectives.size() > kMostRows) {
     text += fmt::format("#   and {} others with less time\n", prediction.collectives.size() - kMostRows);
+  }
+  if (const auto zero_cta = zero_cta_record(prediction)) {
+    text += fmt::format(
+        "# zero_cta: {} of {} collectives take no multiprocessors; without it the step takes {:.2f} ms ({:+.2f} %)\n",
+        zero_cta->collectives, zero_cta->of, zero_cta->step_ms_without,
+        100 * (zero_cta->step_ms_without / (prediction.step_s * 1e3) - 1));
   }
   return text;
 }
@@ -249,6 +265,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.sent_bytes = named_bytes(prediction.sent[prediction.busiest]);
   if (machine.levels.size() > 1)
     record.sent_beyond_bytes = named_levels(prediction.sent_beyond[prediction.busiest], machine);
+  record.zero_cta = zero_cta_record(prediction);
   record.events = prediction.events;
   record.engine_s = prediction.engine_s;
   record.wall_s = wall_s;

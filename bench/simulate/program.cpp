@@ -280,6 +280,7 @@ int run_predictions(const SimulateFlags& flags, const program::Print& plain_prin
   const core::RunRecord run = run_record(flags);
   writer.write(run);
   simulator::PredictOptions options = options_of(flags);
+  options.compare_zero_cta = true;
   options.keep_timeline = single && (writer.is_open() || !flags.trace_file.empty() || !flags.chakra.empty());
 
   std::string heading;

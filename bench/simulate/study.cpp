@@ -107,19 +107,16 @@ constexpr const char* kGroup = "Prediction";
 }  // namespace
 
 std::string model_text(const program::FlagValue& value) {
-  value.parsed_by(workload::parse_model);
-  return value.text;
+  return value.checked_by(workload::parse_model);
 }
 
 std::string layout_text(const program::FlagValue& value) {
   if (value.text.empty()) throw value.refused("empty", "fields such as tp=8,pp=4,dp=2,batch=64 (simulate --list)");
-  value.parsed_by(workload::parse_layout);
-  return value.text;
+  return value.checked_by(workload::parse_layout);
 }
 
 std::string machine_text(const program::FlagValue& value) {
-  value.parsed_by(simulator::load_machine);
-  return value.text;
+  return value.checked_by(simulator::load_machine);
 }
 
 void declare_study(program::CommandLine& line, const StudyFlags& defaults) {

@@ -56,7 +56,7 @@ std::array<double, 2> wire_bytes_of(const LayerBlock& block);
 void check_algorithm(const LayerBlock& block, const std::string& algorithm);
 // The stage's parameters that the block's operations use, in the order of workload::parameters_of(), with
 // random initial values, so that a forgotten one shows; parameters that are not used have one element. `rank`: of the
-// block's layout. On a grid they are the rank's blocks.
+// block's layout.
 std::vector<workload::Parameter> parameters_of(const LayerBlock& block, std::int32_t rank);
 bool is_used(const workload::Parameter& parameter);
 

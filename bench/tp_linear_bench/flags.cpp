@@ -193,18 +193,8 @@ TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
                             ": time and bytes of tensor-parallel layers, and how much of the time is communication.");
-  declare_all(line, kFlagsOfLayers, "Layers");
-  declare_all(line, kFlagsOfRun, "Ranks and times");
-  const auto common = step_bench::part_flags("11", "2");
-  declare_all(line, common, "Ranks and times");
-  declare_place(line, "Ranks and times");
-  line.add_switch("--serve", flags.serve,
-                  "worker mode for ci/gate.py: run the layers requested on standard input (bench/serve/orders.h)",
-                  "Ranks and times");
-  line.parse(argc, argv);
-  read_all(line, kFlagsOfLayers, flags);
-  read_all(line, kFlagsOfRun, flags);
-  read_all(line, common, flags);
+  parse_part({.layers = "Layers", .rounds = "11", .warmup_rounds = "2", .serves = true}, line, argc, argv,
+             kFlagsOfLayers, kFlagsOfRun, flags);
   flags.all_ranks = !line.value("--tp") && flags.grids.empty();
   if (!line.value("--tp") && !flags.grids.empty()) flags.ranks.clear();
   if (flags.blocks.empty()) {
@@ -216,7 +206,6 @@ TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
         fmt::format("--grid together with --block {}: grids do not support it; allowed: column row mlp",
                     name_of(flags.blocks.front())));
   }
-  read_part_place(line, flags);
   return flags;
 }
 

@@ -91,7 +91,9 @@ struct Gradient {
     for_thread_packs<kItems>(whole_columns<kItems>(valid_columns), load,
                              [&](int c, const Pack<T, kItems>& pack) { of(pack).store_once(logits + c); });
     for_other_packs<kItems>(columns, valid_columns, [&](int c) { of(load(c), valid_columns - c).store(logits + c); });
-    if (mine) logits[target] = from_f32<T>(scale * (ExpSum::power_of(target_logit, shift) * inverse_sum - 1.0F));
+    // The probability is rounded by itself: with a single token it is 1, and the gradient 0.
+    const float probability = __fmul_rn(ExpSum::power_of(target_logit, shift), inverse_sum);
+    if (mine) logits[target] = from_f32<T>(scale * (probability - 1.0F));
   }
 };
 

@@ -2,7 +2,8 @@
 from typing import Any, Sequence
 
 from reports.analysis.groups import dotted
-from reports.analysis.steps.layouts import analyse_layouts, COMPUTING, KINDS, LayoutResult, layouts_text, parts_text
+from reports.analysis.steps.layouts import (analyse_layouts, COMPUTING, KINDS, LayoutResult, layouts_text, parts_text,
+                                            zero_cta_saves, zero_cta_text)
 from reports.analysis.steps.overlap import charts_of
 from reports.page import Drawing, drawing, each, Fact, group, numbers, Page, Section, Table, table, words
 from reports.pages.schedules import step_badge
@@ -37,6 +38,8 @@ def layouts_table(result: LayoutResult) -> Table:
         numbers("exposed %", lambda line: 100 * (line.step_ms - _computing(line) - _bubble(line)) / line.step_ms,
                 "part of the step in which that rank waits for bytes in flight", 3),
         numbers("bubble %", lambda line: 100 * _bubble(line) / line.step_ms, "part of the step in which that rank waits for other ranks", 3),
+        *([numbers("saved by zero-CTA %", lambda line: None if (part := zero_cta_saves(line)) is None else 100 * part,
+                   "part of the step without NCCL's zero-CTA policy", 3)] if any(line.zero_cta for line in shown) else []),
         numbers("memory GiB", lambda line: line.memory_bytes["total"] / GIB, "memory of the device that needs most", 3),
         *(numbers(f"{kind} GiB", lambda line, kind=kind: line.memory_bytes[kind] / GIB if kind in line.memory_bytes else None, "", 3)
           for kind in KINDS),
@@ -81,7 +84,8 @@ def _section(result: LayoutResult) -> Section:
     timed = [line for line in result.lines if line.timeline][:MOST_TIMELINES]
     drawn = [_bars("parts", result, "Parts of the step of each layout"), _bars("memory", result, memory_title(result)),
              *(_chart(line, f"{result.anchor}-gantt-{at}") for at, line in enumerate(timed, start=1))]
-    return group(result, [layouts_text(result), parts_text(best), *alike, counts], drawn, [layouts_table(result)])
+    zero_cta = [text] if (text := zero_cta_text(result)) else []
+    return group(result, [layouts_text(result), parts_text(best), *zero_cta, *alike, counts], drawn, [layouts_table(result)])
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:

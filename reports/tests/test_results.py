@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reports.analysis.findings import main_findings, summary_text
-from reports.check import notes_on_collectives
+from reports.check import notes_on_collectives, notes_on_runs
 from reports.__main__ import main
 from reports.schema import ReportError
 from reports.load import load
@@ -242,6 +242,9 @@ BAD = {
     "nested": (lines_with({**WORLD.run(), "git": {"revision": "x"}}), ":1: field 'git.dirty' is missing"),
     "no time": (lines_with(WORLD.run(), row(time_us=None)), ":2: field 'time_us' is null"),
     "unknown status": (lines_with(WORLD.run(), row(status="fine")), "must be one of ok, wrong, failed"),
+    "kind of an earlier version before run": (lines_with({"record": "layer", "run": "run-1"}), ":1: layer of run \"run-1\", but no run line"),
+    "only kinds of earlier versions": (lines_with(WORLD.run(), {"record": "layer", "run": "run-1"}),
+                                       "no records but 1 run line; bad.jsonl: 1 line of kind 'layer', of an earlier version, left out"),
     "row before run": (lines_with(row(), WORLD.run()), ":1: row of run 'run-1', but no run line"),
     "mixed basis": (lines_with(WORLD.run(), row(basis="emulated")), ":2: the row is emulated but its run is measured"),
     "run twice": (lines_with(WORLD.run(), row(), WORLD.run()), ":3: run 'run-1' was already given at"),
@@ -252,6 +255,18 @@ BAD = {
     "unknown bound": (lines_with(WORLD.run(), kernel(bound="disk")), "must be one of memory, compute, launch, null"),
     "kernel without time": (lines_with(WORLD.run(), kernel(time_us=None)), ":2: field 'time_us' is null"),
 }
+
+
+def test_lines_of_kinds_of_earlier_versions_are_left_out_with_a_note(tmp_path):
+    former = [{"record": kind, "run": "run-1", "anything": 1} for kind in ("layer", "experts", "layer")]
+    file = tmp_path / "old.jsonl"
+    file.write_text(lines_with(WORLD.run(), former[0], row(), *former[1:]))
+    records = load([str(file)])
+    assert len(records.rows) == 1
+    note = ("old.jsonl: 2 lines of kind 'layer' and 1 line of kind 'experts', of an earlier version, left out; run all_reduce_perf again: "
+            "what they had is in records of kind 'step'")
+    assert [told.text for told in notes_on_runs(records) if "earlier" in told.text] == [note]
+    assert records.rows[0].run.notes == (note,)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -218,6 +218,12 @@ bool fence(Warp& warp, const Op& op, std::uint32_t lanes) {
   warp.fence(op.scope, lanes);
   return true;
 }
+// Makes barriers that the thread has initialized visible to the copy engine, too.
+bool fence_initialization(Warp& warp, const Op& op, std::uint32_t lanes) {
+  warp.fence(op.scope, lanes);
+  warp.fence_proxy(lanes);
+  return true;
+}
 bool fence_proxy(Warp& warp, const Op& /*op*/, std::uint32_t lanes) {
   warp.fence_proxy(lanes);
   return true;
@@ -441,8 +447,9 @@ bool decode_fence(Op& op, const std::vector<std::string>& parts) {
     op.run = has(parts, "async") || has(parts, "alias") || has(parts, "tensormap::generic") ? fence_proxy : nullptr;
     return op.run != nullptr;
   }
-  op.scope = has(parts, "mbarrier_init") ? Scope::cluster : scope_named(parts);
-  op.run = fence;
+  const bool initializes = has(parts, "mbarrier_init");
+  op.scope = initializes ? Scope::cluster : scope_named(parts);
+  op.run = initializes ? fence_initialization : fence;
   return true;
 }
 

@@ -88,7 +88,8 @@ class Warp {
   std::uint64_t bits(Slot slot, int lane) const;  // zero-extended
   void set_bits(Slot slot, int lane, std::uint64_t value);
   std::uint32_t& poison(Slot slot) { return poison_[slot.index]; }
-  void wrote(Slot slot) { stamps_[slot.index] = ++stamp_; }
+  void wrote(Slot slot) { writes_[slot.index] = stamps_[slot.index] = ++stamp_; }
+  void read(Slot slot) { stamps_[slot.index] = ++stamp_; }
   void require_defined(Slot slot, std::uint32_t lanes, const char* what);
 
   // Memory. Addresses are generic, or of the operation's space.
@@ -168,6 +169,7 @@ class Warp {
   std::uint32_t product_time = 1;
   WarpId product_id() const { return id_ + 1; }
   std::uint32_t fence_stamp = 0;
+  bool has_fenced_products = false;
   std::uint32_t stamp_of(Slot slot) const { return stamps_[slot.index]; }
   std::uint32_t now_stamp() const { return stamp_; }
   void compute_products(std::size_t leave);
@@ -192,7 +194,8 @@ class Warp {
   WarpId id_;
   std::vector<std::uint32_t> words_;
   std::vector<std::uint32_t> poison_;
-  std::vector<std::uint32_t> stamps_;
+  std::vector<std::uint32_t> stamps_;  // of each register's last access, where a program has products
+  std::vector<std::uint32_t> writes_;  // of its last write
   std::uint32_t stamp_ = 0;
   std::array<int, kLanes> pc_{};
   std::uint32_t exited_ = 0;

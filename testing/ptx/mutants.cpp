@@ -81,7 +81,7 @@ void memory_barriers(const Instruction& i, Mutations& make) {
   } else if (starts(i, "mbarrier.arrive")) {
     make.leave_out("mbarrier arrive");
   }
-  if (starts(i, "mbarrier.init")) make.operand("mbarrier count", "a count of 1 for the one given", 1, 1);
+  if (starts(i, "mbarrier.init")) make.operand("mbarrier count", "a count of 29 for the one given", 1, 29);
 }
 
 void asynchronous(const Instruction& i, Mutations& make) {
@@ -109,7 +109,7 @@ void order(const Instruction& i, Mutations& make) {
 }
 
 void values(const Instruction& i, Mutations& make) {
-  if (starts(i, "shfl.sync")) make.operand("shfl width", "16 lanes for those given", i.operands.size() - 2, 0x101f);
+  if (starts(i, "shfl.sync")) make.operand("shfl width", "1 lane for those given", i.operands.size() - 2, 0x1f1f);
   constexpr std::uint64_t kSwizzle = std::uint64_t{3} << 62;
   for (std::size_t o = 0; o < i.operands.size(); ++o) {
     const Operand& operand = i.operands[o];
@@ -118,16 +118,27 @@ void values(const Instruction& i, Mutations& make) {
         operand.kind == Operand::Kind::immediate && operand.bits >> 62 == 1;
     if (is_descriptor) make.operand("swizzle", "none for 128 bytes", o, operand.bits & ~kSwizzle);
   }
-  constexpr std::pair<std::string_view, std::string_view> kCompares[] = {
-      {".lt.", ".le."}, {".ge.", ".gt."}, {".gt.", ".ge."}, {".le.", ".lt."}};
-  if (starts(i, "setp.") && (i.opcode.ends_with(".s32") || i.opcode.ends_with(".s64") || i.opcode.ends_with(".u32"))) {
-    for (const auto& [from, to] : kCompares) {
-      if (contains(i, from)) {
-        make.opcode("bound", from, to);
-        break;
-      }
-    }
-  }
+}
+
+// A check of bounds: the predicate by which threads whose index is too large skip an access to global memory.
+void bounds(const Entry& entry, std::size_t index, Mutations& make) {
+  constexpr int kMostSkipped = 60;
+  const Instruction& i = entry.instructions[index];
+  if (!starts(i, "setp.ge.s") && !starts(i, "setp.gt.s")) return;
+  if (index + 1 >= entry.instructions.size()) return;
+  const Instruction& next = entry.instructions[index + 1];
+  if (!starts(next, "bra") || next.guard != i.operands[0].reg || next.guard_negated) return;
+  const auto label = entry.labels.find(next.operands[0].symbol);
+  const int from = static_cast<int>(index) + 2;
+  if (label == entry.labels.end() || label->second < from || label->second > from + kMostSkipped) return;
+  const bool skips_access = std::any_of(
+      entry.instructions.begin() + from, entry.instructions.begin() + label->second,
+      [](const Instruction& skipped) { return starts(skipped, "ld.global") || starts(skipped, "st.global"); });
+  if (!skips_access) return;
+  Instruction always = i;
+  always.opcode = "setp.ne.u32";
+  always.operands = {i.operands[0], immediate(0), immediate(0)};
+  make.change("bounds", "left out", std::move(always));
 }
 
 }  // namespace
@@ -142,6 +153,7 @@ std::vector<Mutation> mutations_of(const Entry& entry) {
     asynchronous(instruction, make);
     order(instruction, make);
     values(instruction, make);
+    bounds(entry, index, make);
   }
   return all;
 }

@@ -173,9 +173,9 @@ Program::Program(std::shared_ptr<const Entry> entry) : entry_(std::move(entry)) 
                         fmt::format("{}: {}: '{}' is not an instruction that the interpreter has", entry_->name,
                                     entry_->place_of(instruction), instruction.opcode));
     }
+    has_products_ = has_products_ || instruction.opcode.starts_with("wgmma.");
     ops_.push_back(std::move(op));
   }
-  // Local depots are addressed without the window by "mov", which cvta.local adds.
 }
 
 }  // namespace lockstep::ptx

@@ -105,6 +105,7 @@ class Program {
   };
   const std::vector<Special>& specials() const { return specials_; }
   std::size_t dynamic_shared_at() const { return dynamic_shared_at_; }
+  bool has_products() const { return has_products_; }  // wgmma
   std::size_t local_bytes() const { return local_bytes_; }
 
   // For decoding.
@@ -128,6 +129,7 @@ class Program {
   std::map<std::pair<std::uint64_t, int>, Slot> constants_;
   std::size_t dynamic_shared_at_ = 0;
   std::size_t local_bytes_ = 0;
+  bool has_products_ = false;
 };
 
 // Generic addresses outside of global memory. A shared address has 32 bits: the block's rank in its cluster plus 1 in

@@ -254,8 +254,8 @@ void compute(Warp& warp, const Product& product, const std::vector<Slot>& to) {
 }
 
 void check_fenced(Warp& warp, Slot slot) {
-  if (warp.stamp_of(slot) <= warp.fence_stamp) return;
-  warp.fault("a register of this product was written after the last wgmma.fence");
+  if (warp.has_fenced_products && warp.stamp_of(slot) <= warp.fence_stamp) return;
+  warp.fault("a register of this product was accessed after the last wgmma.fence");
 }
 
 bool begin_product(Warp& warp, const Op& op, std::uint32_t /*lanes*/) {
@@ -301,6 +301,7 @@ bool begin_product(Warp& warp, const Op& op, std::uint32_t /*lanes*/) {
 
 bool fence_products(Warp& warp, const Op& /*op*/, std::uint32_t /*lanes*/) {
   warp.fence_stamp = warp.now_stamp();
+  warp.has_fenced_products = true;
   return true;
 }
 bool commit_products(Warp& warp, const Op& /*op*/, std::uint32_t /*lanes*/) {
@@ -390,8 +391,8 @@ bool load_tensor(Warp& warp, const Op& op, std::uint32_t lanes) {
     if (found == at_barrier.block->memory_barriers.end())
       warp.fault("a copy for a barrier that nobody has initialized");
     MemoryBarrier* const barrier = &found->second;
-    if (!warp.is_ordered(barrier->initialized_by, lane, Proxy::generic)) {
-      warp.fault("a copy for a barrier whose initialization nothing orders before");
+    if (!warp.is_ordered(barrier->initialized_by, lane, Proxy::async)) {
+      warp.fault("a copy for a barrier whose initialization no fence has made visible to it");
     }
     warp.on_write(to, bytes, lane, op, Proxy::async);
     if (barrier->engine == 0) barrier->engine = warp.machine().new_warps(*block, warp.index());
@@ -555,11 +556,11 @@ void Warp::wait_for_products(std::uint32_t leave_groups) {
   for (std::size_t i = 0; i < num_waited; ++i) {
     const Product& product = products[i];
     for (const Slot& slot : product.sums) {
-      if (stamps_[slot.index] > product.stamp) fault("a sum was written before its product was waited for");
+      if (stamps_[slot.index] > product.stamp) fault("a sum was accessed before its product was waited for");
       poison_[slot.index] = 0;
     }
     for (const Slot& slot : product.factors) {
-      if (stamps_[slot.index] > product.stamp) fault("a factor was written before its product was waited for");
+      if (writes_[slot.index] > product.stamp) fault("a factor was written before its product was waited for");
     }
     view_.all.join(product_id(), Epoch{.all_before = product.time + 1});
   }

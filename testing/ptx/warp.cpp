@@ -14,7 +14,8 @@ Warp::Warp(Block& block, int index)
       id_(block.launch.machine.new_warps(block, index)),
       words_(block.launch.program->words()),
       poison_(block.launch.program->num_slots(), 0),
-      stamps_(block.launch.program->num_slots(), 0) {
+      stamps_(block.launch.program->num_slots(), 0),
+      writes_(block.launch.program->num_slots(), 0) {
   const auto& launch = block.launch.launch;
   const cuda_stand_in::Extent at = block.index();
   const auto threads = static_cast<std::uint32_t>(launch.block.count());
@@ -173,6 +174,7 @@ bool Warp::have_met(const Op& op, std::uint32_t lanes) {
 
 bool Warp::turn(int budget) {
   const std::vector<Op>& ops = block_.launch.program->ops();
+  const bool has_products = block_.launch.program->has_products();
   Counts& counts = block_.launch.counts;
   bool advanced = false;
   yields_ = false;
@@ -194,6 +196,9 @@ bool Warp::turn(int budget) {
     }
     parked_ &= ~lanes;
     if (op.text->is_mutant) machine().reach_mutant();
+    if (has_products && op.work != Work::tensor) {
+      for (const Slot& from : op.from) read(from);
+    }
     if (active != 0 && !op.run(*this, op, active)) {
       at(current_, lanes);
       return advanced;

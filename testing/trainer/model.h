@@ -353,7 +353,7 @@ class Model {
 
   void add_gradient(std::size_t stage, std::size_t p, std::vector<float>& whole) {
     const workload::Parameter& parameter = ranks_[stage][0].store->parameters()[p];
-    const bool partial = is_partial_over_tensor(parameter, options_.shape.layout);
+    const bool partial = is_partial_over(schedules::GroupKind::tensor, parameter, options_.shape.layout);
     const bool same = parameter.split == workload::Split::none && !partial;
     const kernels::InOut of_first = ranks_[stage][0].store->gradients(0).of(p);
     for (std::size_t t = 0; t < ranks_[stage].size(); ++t) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -10,17 +9,12 @@
 #include <limits>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "core/error.h"
+#include "core/input_file.h"
 #include "core/random.h"
 
 namespace lockstep::trainer {
@@ -149,45 +143,21 @@ void TokenFileWriter::commit() {
 
 namespace {
 
-core::Error cannot_read(const std::string& file, const std::string& why) {
-  return core::usage_error("cannot read " + file + ": " + why + "; allowed: a file of text that can be read");
-}
-
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
 struct MappedFile {
   std::shared_ptr<const void> owner;
   std::span<const std::uint8_t> bytes;
 };
 
-// Closes the file in every case: a mapping needs no descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& file) : number_(open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (number_ < 0) throw cannot_read(file, reason(errno));
-  }
-  ~Descriptor() { close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 MappedFile map(const std::string& file) {
-  const Descriptor descriptor(file);
-  struct stat status {};
-  if (fstat(descriptor.number(), &status) != 0) throw cannot_read(file, reason(errno));
-  if (!S_ISREG(status.st_mode)) throw cannot_read(file, "it is not a regular file");
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size == 0) throw cannot_read(file, "it is empty");
-  void* const address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.number(), 0);
-  if (address == MAP_FAILED) throw cannot_read(file, reason(errno));
-  std::shared_ptr<const void> owner(address, [size](void* mapped) { munmap(mapped, size); });
-  return {std::move(owner), {static_cast<const std::uint8_t*>(address), size}};
+  try {
+    const core::InputFile input(file);
+    if (input.bytes() == 0) throw core::usage_error("cannot read " + file + ": it is empty");
+    std::shared_ptr<const void> owner = input.mapped();
+    const auto* const data = static_cast<const std::uint8_t*>(owner.get());
+    return {std::move(owner), {data, static_cast<std::size_t>(input.bytes())}};
+  } catch (const core::Error& error) {
+    throw core::usage_error(error.what() + std::string("; allowed: a file of text that can be read"));
+  }
 }
 
 std::string name_of(std::span<const std::string> files) {

@@ -363,20 +363,27 @@ TEST(QueuedTrainer, AGraphIsCountedAndTimedAsItsTasksAre) {
   EXPECT_GT(begin_ps, 0);
 }
 
-TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
-  TrainOptions options = as_graph({.dp = 2, .zero = 3, .bucket_cap_bytes = 20'000});
-  options.steps = 1;
+// Leaves waits out, one per run, until three have been found. Some waits imply others, and which ones depends on how
+// the ranks' threads interleave, thus on the machine's load: about a third are found on a busy one, two thirds on an
+// idle one.
+void expect_that_waits_are_found(const TrainOptions& options) {
+  SCOPED_TRACE(text_of(options.layout));
   const int waits = run_queued(options, {.threads = false}).waits;
-  constexpr int kTried = 6;
   int found = 0;
-  for (int k = 0; k < kTried; ++k) {
+  for (int left_out = 0; left_out < waits && found < 3; ++left_out) {
     try {
-      found += run_queued(options, {.threads = false}, k * waits / kTried).races.empty() ? 0 : 1;
+      found += run_queued(options, {.threads = false}, left_out).races.empty() ? 0 : 1;
     } catch (const core::Error&) {
       ++found;  // work in a stream that the capture does not have, or that does not come back
     }
   }
-  EXPECT_GE(found, kTried / 2) << waits << " waits";
+  EXPECT_EQ(found, 3) << waits << " waits";
+}
+
+TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
+  TrainOptions options = as_graph({.dp = 2, .zero = 3, .bucket_cap_bytes = 20'000});
+  options.steps = 1;
+  expect_that_waits_are_found(options);
 }
 
 // A missing wait is found by the clocks, whatever has run when. (Some waits are implied by others.)
@@ -388,18 +395,9 @@ TEST(QueuedTrainer, AWaitThatIsLeftOutIsFound) {
       {.pp = 2, .schedule = "1f1b", .microbatches = 2},
   };
   for (const workload::Layout& layout : layouts) {
-    SCOPED_TRACE(text_of(layout));
     TrainOptions options = few_steps(layout);
     options.steps = 1;
-    const int waits = run_queued(options, {.threads = false}).waits;
-    ASSERT_GT(waits, 0);
-    constexpr int kTried = 6;
-    int found = 0;
-    for (int k = 0; k < kTried; ++k) {
-      found += run_queued(options, {.threads = false}, k * waits / kTried).races.empty() ? 0 : 1;
-    }
-    RecordProperty("found of 6", found);
-    EXPECT_GE(found, kTried / 2) << waits << " waits";
+    expect_that_waits_are_found(options);
   }
 }
 

@@ -136,7 +136,6 @@ class RankTrainer {
   // Throws a usage Error that names the data if a token of the batch is outside the model's vocabulary.
   void check_words(const RankBatch& batch) const;
   std::vector<float> logits_behind(std::span<const std::int32_t> tokens);  // logits of all words after the last token
-  std::int64_t words_per_rank() const;
   double sum_over_ranks(double mine);
   // A rank's numbers for its own step, and the ones that it sends to the others.
   struct Numbers {

@@ -294,6 +294,10 @@ TrainOptions checked(TrainOptions options) {
     throw core::usage_error(
         "--device cuda with cp_way=colossal, whose mask the host writes; allowed: --device cpu, or another cp_way");
   }
+  if (options.device.cuda && options.layout.has_grid()) {
+    throw core::usage_error("--device cuda with tp_grid=" + text_of(options.layout.grid) +
+                            ", whose norms run on the CPU only; allowed: --device cpu, or tp_grid=none");
+  }
   check_algorithm(options);
   check_device(options);
   check_versions(options);
@@ -311,7 +315,7 @@ std::int64_t outer_bytes(const TrainOptions& options, const TrainStep& made, std
   std::int64_t elems = 0;
   for (const std::int32_t s : stages_of(made, coordinates_of(made.layout, rank).pp)) {
     for (const workload::Parameter& parameter : made.stages[static_cast<std::size_t>(s)].parameters) {
-      elems += elems_of_share(parameter, made.layout.tp);
+      elems += elems_of_rank(parameter, made.layout);
     }
   }
   return 2 * elems * static_cast<std::int64_t>(sizeof(float));
