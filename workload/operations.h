@@ -245,8 +245,8 @@ double kept_bytes(const std::vector<Operation>& operations);
 //   norm        row statistics are summed over the ranks that have the other columns (Xu et al. 2021, arXiv:2104.05343,
 //               section 3.2.2)
 //   attention   of whole heads
-//   embedding   words over the ranks of a column, each word's columns over the ranks of a row: rows are summed over the
-//               column, as vocabulary-parallel ranks sum theirs
+//   embedding   words over the ranks of a column (in 3-D of a row, from a gathered panel), a word's columns over other
+//               ranks: rows are summed as vocabulary-parallel ranks sum theirs
 //   loss        three floats per token are exchanged among the ranks that have the other words
 
 // The product of queries, keys and values, of the projection, of the MLP's first or second matrix, or of the logits.

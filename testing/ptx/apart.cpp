@@ -21,8 +21,8 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-// What a child writes: for each entry its name and counts in a line, "reached" if a mutant ran, then "errors" and the
-// text.
+// The text that a child writes: for each entry its name and counts in a line, "reached" if a mutant ran, then "errors"
+// and the text.
 std::string written(const std::string& errors, const Interpreter& interpreter) {
   std::string text;
   for (const auto& [name, of_entry] : interpreter.counts()) {
@@ -75,7 +75,12 @@ void write_all(int file, const std::string& text) {
   Interpreter interpreter(library, job.options);
   interpreter.set_change(job.change);
   cuda_stand_in::install(&interpreter);
-  const std::string errors = run_case(*job.device_case, job.options.seed);
+  std::string errors;
+  try {
+    errors = job.device_case->run(job.options.seed);
+  } catch (const std::exception& error) {
+    errors = error.what();
+  }
   write_all(to, written(interpreter.fault().empty() ? errors : interpreter.fault(), interpreter));
   _exit(0);
 }

@@ -24,7 +24,7 @@ struct Result {
   bool timed_out = false;
   bool reached_mutant = false;
   double cpu_s = 0;
-  std::map<std::string, Counts> counts;  // of each entry that ran
+  std::map<std::string, Counts> counts;  // by entry that ran
 };
 
 // Calls done(index, result) as jobs end, with at most `workers` processes at a time.

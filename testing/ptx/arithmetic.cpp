@@ -520,7 +520,7 @@ template <class T>
 struct Select {
   T operator()(T a, T b, bool which) const { return which ? a : b; }
 };
-// Of a value that is not selected nothing depends: compilers load it before they know.
+// Nothing depends on the value that is not selected: compilers load it before they know.
 template <class T>
 bool select(Warp& warp, const Op& op, std::uint32_t lanes) {
   each_lane<Select<T>, T, T, T, bool>(warp, op, lanes, std::make_index_sequence<3>{});

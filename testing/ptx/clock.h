@@ -75,8 +75,8 @@ class Clock {
   std::vector<std::pair<WarpId, Epoch>> known_;  // by warp
 };
 
-// What a release hands on: all that happened before it, and of that, what is also visible to the asynchronous proxy
-// (PTX ISA, "Memory Consistency Model", proxies), after a fence.proxy.async.
+// A view that a release hands on: all that happened before it, and of that, what is also visible to the asynchronous
+// proxy (PTX ISA, "Memory Consistency Model", proxies), after a fence.proxy.async.
 struct View {
   Clock all;
   Clock async;

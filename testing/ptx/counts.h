@@ -1,4 +1,4 @@
-// What a launch did, exactly repeatable: instructions of lanes by kind of work, and how its accesses meet memory.
+// Counts of a launch, exactly repeatable: instructions of lanes by kind of work, and how its accesses meet memory.
 #pragma once
 
 #include <array>
@@ -7,10 +7,10 @@
 namespace lockstep::ptx {
 
 struct Counts {
-  std::array<std::uint64_t, 9> instructions{};  // of lanes, by Work
+  std::array<std::uint64_t, 9> instructions{};  // executed by lanes, by Work
   std::uint64_t warp_instructions = 0;
-  std::uint64_t global_requests = 0;  // of warps
-  std::uint64_t global_sectors = 0;   // of 32 bytes, distinct within a request
+  std::uint64_t global_requests = 0;  // made by warps
+  std::uint64_t global_sectors = 0;   // 32 bytes each, distinct within a request
   std::uint64_t global_bytes_read = 0;
   std::uint64_t global_bytes_written = 0;
   std::uint64_t shared_requests = 0;

@@ -35,7 +35,7 @@ class Library {
   std::map<std::string, Where> entries_;
 };
 
-// What changes an entry before it runs: a deliberate mistake.
+// Changes an entry before it runs: a deliberate mistake.
 using Change = std::function<std::shared_ptr<const Entry>(std::shared_ptr<const Entry>)>;
 
 class Interpreter final : public cuda_stand_in::Executor {
@@ -51,10 +51,10 @@ class Interpreter final : public cuda_stand_in::Executor {
 
   // Kernels that begin from now on are those of the change.
   void set_change(Change change);
-  // What the last kernel that failed did wrongly; "" if none has.
+  // Returns the fault of the last kernel that failed; "" if none has.
   const std::string& fault() const { return fault_; }
   bool reached_mutant() const { return machine_.reached_mutant(); }
-  // What each entry has done so far, over all its launches.
+  // Counts of each entry so far, over all its launches.
   const std::map<std::string, Counts>& counts() const { return counts_; }
   const std::map<std::string, int>& launches() const { return launches_; }
 

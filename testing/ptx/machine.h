@@ -24,7 +24,7 @@
 
 namespace lockstep::ptx {
 
-// What a kernel does wrongly; the text names kernel, PTX line and source line.
+// A mistake of a kernel; the text names kernel, PTX line and source line.
 class Fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -49,8 +49,8 @@ struct MemoryBarrier {
   std::int64_t pending = 0;
   std::int64_t bytes = 0;
   std::uint32_t phase = 0;
-  View arriving;              // of the current phase
-  std::array<View, 2> ended;  // of the last phases, by parity
+  View arriving;              // in the current phase
+  std::array<View, 2> ended;  // the last phases, by parity
   WarpId engine = 0;          // the copies that complete here
   std::uint32_t engine_time = 0;
   Access initialized_by;
@@ -97,7 +97,7 @@ class Warp {
     std::byte* data;
     Shadow* shadow;      // null for parameters and constants
     std::size_t offset;  // in the shadow
-    Block* block;        // of shared memory
+    Block* block;        // that has the shared memory
     Allocation* global;
     Space space;
   };
@@ -114,7 +114,7 @@ class Warp {
     ++time_;
     met_ = time_;
   }
-  View released(std::uint32_t lanes);  // what a release by these lanes hands on
+  View released(std::uint32_t lanes);  // returns the view that a release by these lanes hands on
   void acquire(const View& view) { view_.join(view); }
   void strong_store(const Place& place, const Op& op, std::uint32_t lanes, bool keeps_earlier);
   void strong_load(const Place& place, const Op& op);
@@ -194,8 +194,8 @@ class Warp {
   WarpId id_;
   std::vector<std::uint32_t> words_;
   std::vector<std::uint32_t> poison_;
-  std::vector<std::uint32_t> stamps_;  // of each register's last access, where a program has products
-  std::vector<std::uint32_t> writes_;  // of its last write
+  std::vector<std::uint32_t> stamps_;  // each register's last access, where a program has products
+  std::vector<std::uint32_t> writes_;  // each register's last write
   std::uint32_t stamp_ = 0;
   std::array<int, kLanes> pc_{};
   std::uint32_t exited_ = 0;
@@ -259,7 +259,7 @@ struct Options {
   std::size_t shared_bytes_per_multiprocessor = 228 * 1024;
   int threads_per_multiprocessor = 2048;
   bool check_races = true;
-  std::uint64_t most_instructions = 0;  // of warps, per launch; 0: any number
+  std::uint64_t most_instructions = 0;  // executed by warps, per launch; 0: any number
 };
 
 class Machine {

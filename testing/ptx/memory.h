@@ -16,14 +16,14 @@ namespace lockstep::ptx {
 // The scope within which an atomic or ordered access is meant (PTX ISA, .scope).
 enum class Scope : std::uint8_t { none, block, cluster, device, system };
 
-// Who an access belongs to: weak ones race with all that is not ordered; strong ones (relaxed, volatile, atomic) race
+// The path of an access: weak ones race with all that is not ordered; strong ones (relaxed, volatile, atomic) race
 // only with weak ones and with strong ones out of scope.
 enum class Proxy : std::uint8_t { generic, async };
 
 struct Access {
   WarpId warp = 0;  // 0: nobody
   std::uint32_t time = 0;
-  std::uint32_t line : 20 = 0;  // of the PTX file
+  std::uint32_t line : 20 = 0;  // in the PTX file
   std::uint32_t lane : 5 = 0;
   std::uint32_t is_strong : 1 = 0;
   std::uint32_t is_async : 1 = 0;      // by the asynchronous proxy
@@ -63,7 +63,7 @@ struct Allocation {
   std::byte* begin;
   std::size_t size_bytes;
   Shadow shadow;
-  // What releases at an address of 4 or 8 bytes hand on, by scope.
+  // Views that releases at an address of 4 or 8 bytes hand on, by scope.
   struct Release {
     View view;
     Scope scope;

@@ -25,7 +25,7 @@ struct Operand {
   Kind kind = Kind::sink;
   int reg = -1;
   bool negated = false;
-  std::uint64_t bits = 0;  // of an immediate: two's complement, or of the f64 that an f32 is in `is_f32`
+  std::uint64_t bits = 0;  // an immediate's: two's complement, or of the f64 that an f32 is in `is_f32`
   bool is_f32 = false;
   std::string symbol = {};
   std::int64_t offset = 0;

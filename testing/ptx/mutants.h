@@ -11,7 +11,7 @@
 namespace lockstep::ptx {
 
 struct Mutation {
-  std::size_t index = 0;  // of the instruction in the entry
+  std::size_t index = 0;  // index of the instruction in the entry
   std::string what;       // "left out", "wait_group 1 for 0", ".relaxed for .release"
   std::string kind;       // "bar.sync", for tables
   Instruction changed;

@@ -43,11 +43,11 @@ Type type_named(std::string_view name);  // none if there is no such type
 // A register of all lanes: 32 words of 32 bits, 32 of 64 bits, or for a predicate one word with a bit per lane.
 struct Slot {
   std::uint32_t word = 0;   // in the register file
-  std::uint32_t index = 0;  // of its poison
+  std::uint32_t index = 0;  // index of its poison
   std::uint8_t bytes = 4;   // 0: a predicate
 };
 
-// What kind of work an instruction is, for counts.
+// The kind of work that an instruction is, for counts.
 enum class Work : std::uint8_t { integer, real, special, convert, move, memory, control, barrier, tensor };
 inline constexpr int kWorks = 9;
 
@@ -70,8 +70,8 @@ struct Op {
   bool guard_negated = false;
   std::uint32_t negated = 0;  // operands `from` that are predicates with "!", a bit each
   Meeting meeting = Meeting::none;
-  Slot mask;        // of Meeting::mask
-  int target = -1;  // of a branch
+  Slot mask;        // for Meeting::mask
+  int target = -1;  // where a branch goes
   bool exits = false;
   Work work = Work::integer;
   // Modifiers.
@@ -80,8 +80,8 @@ struct Op {
   Space space = Space::generic;
   Scope scope = Scope::none;
   Order order = Order::weak;
-  int number = 0;           // of what the instruction counts: bytes, groups, columns, vector elements
-  std::int64_t offset = 0;  // of an address
+  int number = 0;           // number of what the instruction counts: bytes, groups, columns, vector elements
+  std::int64_t offset = 0;  // added to an address
   int detail = 0;           // chosen by the instruction's function
   const Instruction* text = nullptr;
 };
@@ -95,7 +95,7 @@ class Program {
   const std::vector<Op>& ops() const { return ops_; }
   // A warp's registers before its first instruction; thread-dependent ones are set by the warp.
   const std::vector<std::uint32_t>& words() const { return words_; }
-  std::size_t num_slots() const { return num_slots_; }  // whose poison is kept
+  std::size_t num_slots() const { return num_slots_; }  // slots that have poison
   const std::vector<Slot>& registers() const { return slots_; }
 
   // Registers that depend on thread, block and launch: "%tid.x" and so on.

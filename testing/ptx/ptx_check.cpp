@@ -118,16 +118,11 @@ void print_result(const std::string& name, const Result& result) {
   std::fflush(stdout);
 }
 
-bool has_operand_above(const DeviceCase& device_case, std::int64_t elems) {
-  const auto& operands = device_case.kernel_case.operands;
-  return std::any_of(operands.begin(), operands.end(), [&](const auto& operand) { return operand.elems > elems; });
-}
-
 int run(Library& library, const Settings& settings) {
   const std::vector<DeviceCase> all = device_cases(settings.elems);
   std::vector<Job> jobs;
   for (const DeviceCase& one : all) {
-    if (one.name.find(settings.cases) == std::string::npos || !has_operand_above(one, settings.above)) continue;
+    if (one.name.find(settings.cases) == std::string::npos || one.most_elems <= settings.above) continue;
     jobs.push_back({.device_case = &one, .options = {.seed = settings.seed}});
   }
   int wrong = 0;
@@ -217,7 +212,7 @@ int run_entries(Library& library, const Settings& settings) {
 struct Candidate {
   std::string entry;
   Mutation mutation;
-  std::string line;  // of the original
+  std::string line;  // the original's
 };
 
 // Draws mutations so that each kind has its turn: kinds differ in number by hundreds.
@@ -267,7 +262,7 @@ int run_mutants(Library& library, const Settings& settings) {
   }
   struct Verdict {
     bool reached = false;
-    std::string errors;  // of the first case that shows the mistake
+    std::string errors;  // from the first case that shows the mistake
     std::string in_case;
   };
   std::vector<Verdict> verdicts(candidates.size());

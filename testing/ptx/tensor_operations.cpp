@@ -17,8 +17,8 @@
 namespace lockstep::ptx {
 namespace {
 
-constexpr int kDepth = 16;  // of a product of 16-bit elements
-constexpr int kRows = 16;   // of a warp's part
+constexpr int kDepth = 16;  // depth of a product of 16-bit elements
+constexpr int kRows = 16;   // rows of a warp's part
 
 float element(Type type, std::uint32_t word, int half) {
   const auto bits = static_cast<std::uint16_t>(word >> (16 * half));

@@ -152,7 +152,7 @@ void Warp::at(int pc, std::uint32_t lanes) {
 
 void Warp::exit(std::uint32_t lanes) {
   exited_ |= lanes;
-  parked_ = 0;  // who waited for these lanes looks again
+  parked_ = 0;  // lanes that waited for these look again
   machine().progressed();
   if (exited_ != kAllLanes) return;
   if (!copies.empty()) fault("a warp ends with copies that it has not waited for");
