@@ -44,7 +44,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"^(apptainer|apt-get|docker|pip|sbatch|srun) ", "installs, or needs Docker or Slurm; tests/test_install.py and the tests of batch scripts"),
     (r"\bpytest\b", "runs tests"),
     (r"^ci/hosts/namespaces\.sh", "needs root; tests/test_lost_ranks.py runs it"),
-    (r"ci/gpu_(build|check)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
+    (r"ci/gpu_(build|check|dry_run)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
     (r"-m compare sass", "needs nvcc's cuobjdump"),
     (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),
     (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/stored_test.py runs it"),

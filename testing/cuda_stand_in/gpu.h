@@ -6,7 +6,7 @@
 
 namespace lockstep::cuda_stand_in::gpu {
 
-inline constexpr const char* kName = "NVIDIA H100 80GB HBM3 (stand-in that computes nothing unless told how)";
+inline constexpr const char* kName = "stand-in for NVIDIA H100 80GB HBM3";
 inline constexpr int kComputeMajor = 9;
 inline constexpr int kComputeMinor = 0;
 inline constexpr int kMultiprocessors = 132;
