@@ -2,6 +2,7 @@
 // runs when, and waits between streams put all that touches the same memory in order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -369,15 +370,17 @@ TEST(QueuedTrainer, AGraphIsCountedAndTimedAsItsTasksAre) {
 void expect_that_waits_are_found(const TrainOptions& options) {
   SCOPED_TRACE(text_of(options.layout));
   const int waits = run_queued(options, {.threads = false}).waits;
+  ASSERT_GT(waits, 0);
+  const int wanted = std::min(3, waits);
   int found = 0;
-  for (int left_out = 0; left_out < waits && found < 3; ++left_out) {
+  for (int left_out = 0; left_out < waits && found < wanted; ++left_out) {
     try {
       found += run_queued(options, {.threads = false}, left_out).races.empty() ? 0 : 1;
     } catch (const core::Error&) {
       ++found;  // work in a stream that the capture does not have, or that does not come back
     }
   }
-  EXPECT_EQ(found, 3) << waits << " waits";
+  EXPECT_EQ(found, wanted) << waits << " waits";
 }
 
 TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
