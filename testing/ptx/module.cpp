@@ -19,10 +19,6 @@ bool is_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$' || c == '%' || c == '.';
 }
 
-std::size_t aligned(std::size_t offset, std::size_t align) {
-  return (offset + align - 1) / align * align;
-}
-
 // Words and signs of PTX; comments are skipped.
 class Reader {
  public:

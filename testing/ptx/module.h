@@ -67,6 +67,11 @@ struct Parameter {
   std::size_t size_bytes = 0;
 };
 
+// Returns the first multiple of `align` from `offset` on.
+constexpr std::size_t aligned(std::size_t offset, std::size_t align) {
+  return (offset + align - 1) / align * align;
+}
+
 struct Entry {
   std::string name;
   std::vector<Parameter> parameters;

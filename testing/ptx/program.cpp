@@ -27,21 +27,17 @@ constexpr NamedType kTypes[] = {
     {"f32", Type::f32, 4, false},   {"f64", Type::f64, 8, false},
 };
 
-const NamedType& named(Type type) {
+const NamedType& facts_of(Type type) {
   return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const NamedType& one) { return one.type == type; });
-}
-
-std::size_t aligned(std::size_t offset, std::size_t align) {
-  return (offset + align - 1) / align * align;
 }
 
 }  // namespace
 
 int bytes_of(Type type) {
-  return named(type).bytes;
+  return facts_of(type).bytes;
 }
 bool is_signed(Type type) {
-  return named(type).is_signed;
+  return facts_of(type).is_signed;
 }
 Type type_named(std::string_view name) {
   const auto* found =
