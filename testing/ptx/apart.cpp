@@ -21,6 +21,8 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kPatienceWithRanks{10};  // their threads share the processors with everything else
+
 // The text that a child writes: for each entry its name and counts in a line, "reached" if a mutant ran, then "errors"
 // and the text.
 std::string written(const std::string& errors, const Interpreter& interpreter) {
@@ -72,7 +74,9 @@ void write_all(int file, const std::string& text) {
 }
 
 [[noreturn]] void run_here(Library& library, const Job& job, int to) {
-  Interpreter interpreter(library, job.options);
+  Options options = job.options;
+  if (job.device_case->has_ranks) options.patience = kPatienceWithRanks;
+  Interpreter interpreter(library, options);
   interpreter.set_change(job.change);
   cuda_stand_in::install(&interpreter);
   std::string errors;

@@ -112,8 +112,10 @@ void add_collectives(std::vector<DeviceCase>& cases) {
       const std::string name =
           fmt::format("collectives/{}/{}/{}/{}{}", name_of(one.algorithm->kind), one.algorithm->name,
                       core::short_name_of(one.dtype), core::name_of(one.op), packets ? ",packets" : "");
-      cases.push_back(
-          {.name = name, .most_elems = count, .run = [=](std::uint64_t) { return run_collective(one, packets); }});
+      cases.push_back({.name = name,
+                       .most_elems = count,
+                       .run = [=](std::uint64_t) { return run_collective(one, packets); },
+                       .has_ranks = true});
     }
   }
 }

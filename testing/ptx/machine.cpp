@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 namespace lockstep::ptx {
 
@@ -162,6 +163,7 @@ void Machine::watch_progress() {
   if (progress_ != last_progress_ || running_.empty()) {
     last_progress_ = progress_;
     stalled_turns_ = 0;
+    stalled_since_ = {};
     return;
   }
   if (++stalled_turns_ < kRounds) return;
@@ -189,7 +191,12 @@ void Machine::watch_progress() {
     window_ *= 2;
     return;
   }
-  if (waits_for_host_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (stalled_since_ == std::chrono::steady_clock::time_point{}) stalled_since_ = now;
+  if (now - stalled_since_ < options_.patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return;
+  }
   report_deadlock();
 }
 

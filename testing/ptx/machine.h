@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -259,6 +260,8 @@ struct Options {
   std::size_t shared_bytes_per_multiprocessor = 228 * 1024;
   int threads_per_multiprocessor = 2048;
   bool check_races = true;
+  // How long the host may take to launch or store what waiting kernels wait for; then waiting is a deadlock.
+  std::chrono::milliseconds patience{0};
   std::uint64_t most_instructions = 0;  // executed by warps, per launch; 0: any number
 };
 
@@ -276,8 +279,6 @@ class Machine {
   bool is_running(std::uint64_t number) const { return running_.count(number) > 0; }
   bool idle() const { return running_.empty(); }
   void reset();  // after a fault
-  // While the host may still launch or store what kernels wait for, waiting is no deadlock.
-  void set_waits_for_host(bool waits) { waits_for_host_ = waits; }
 
   // Whether an instruction that was changed on purpose has run.
   bool reached_mutant() const { return reached_mutant_; }
@@ -321,7 +322,7 @@ class Machine {
   std::uint64_t instructions_ = 0;
   std::uint64_t stalled_turns_ = 0;
   std::uint64_t skipped_ns_ = 0;
-  bool waits_for_host_ = false;
+  std::chrono::steady_clock::time_point stalled_since_{};
   bool reached_mutant_ = false;
   std::size_t window_ = 8;  // blocks that take turns, until all of them wait
 };
