@@ -31,7 +31,7 @@ struct Rows {
 
 // Adds residuals, rounded as stored, to `kept`, and returns each row's sum or sum of squares.
 template <bool kStream, bool kSquares, std::size_t kRows, class T>
-RowFloats<kRows> add_residuals(const Rows<T>& rows, T* kept, std::size_t columns) {
+HWY_INLINE RowFloats<kRows> add_residuals(const Rows<T>& rows, T* kept, std::size_t columns) {
   RowPairs<kRows> totals = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     if constexpr (!kStream && kSquares) prefetch_rows<kRows>(rows.y, c);
@@ -53,7 +53,7 @@ RowFloats<kRows> add_residuals(const Rows<T>& rows, T* kept, std::size_t columns
 }
 
 template <std::size_t kRows, class T>
-RowFloats<kRows> sums(const T* x, std::size_t columns) {
+HWY_INLINE RowFloats<kRows> sums(const T* x, std::size_t columns) {
   RowPairs<kRows> totals = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     for (std::size_t r = 0; r < kRows; ++r) {
@@ -67,7 +67,7 @@ RowFloats<kRows> sums(const T* x, std::size_t columns) {
 // Takes the variance from distances to `mean` in a second pass over a row that is in the L1 cache: a difference of sums
 // of squares would lose digits.
 template <bool kStream, std::size_t kRows, class T>
-RowFloats<kRows> square_sums(const T* x, const T* y, std::size_t columns, const RowFloats<kRows>& mean) {
+HWY_INLINE RowFloats<kRows> square_sums(const T* x, const T* y, std::size_t columns, const RowFloats<kRows>& mean) {
   const F32 d;
   RowPairs<kRows> totals = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
@@ -84,8 +84,8 @@ RowFloats<kRows> square_sums(const T* x, const T* y, std::size_t columns, const 
 
 // y = (x - mean) * rstd * gamma + beta; RMSNorm has neither mean nor beta.
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
-void write_rows(const NormForward& args, const Rows<T>& next, const T* x, T* y, const RowFloats<kRows>& mean,
-                const RowFloats<kRows>& rstd) {
+HWY_INLINE void write_rows(const NormForward& args, const Rows<T>& next, const T* x, T* y, const RowFloats<kRows>& mean,
+                           const RowFloats<kRows>& rstd) {
   const F32 d;
   const auto columns = static_cast<std::size_t>(args.columns);
   const T* gamma = args.gamma.as<T>();
@@ -127,7 +127,7 @@ Rows<T> rows_from(const NormForward& args, std::size_t row) {
 
 // The part that makes a rank's sums, of squares too, as the mean of all columns is not known yet.
 template <bool kLayer, std::size_t kRows, class T>
-void sums_of_group(const NormForward& args, std::size_t row) {
+HWY_NOINLINE void sums_of_group(const NormForward& args, std::size_t row) {
   const auto columns = static_cast<std::size_t>(args.columns);
   const std::size_t first = row * columns;
   const T* x = args.x.as<T>() + first;
@@ -147,7 +147,7 @@ void sums_of_group(const NormForward& args, std::size_t row) {
 
 // The part that has the sums over all columns.
 template <bool kLayer, std::size_t kRows, class T>
-void rest_of_group(const NormForward& args, std::size_t row) {
+HWY_NOINLINE void rest_of_group(const NormForward& args, std::size_t row) {
   const auto count = static_cast<float>(args.columns * args.ranks);
   const float* from = args.sums.as<float>() + row * (kLayer ? 2 : 1);
   RowFloats<kRows> mean{};
