@@ -492,7 +492,7 @@ Handler comparison(Type type) {
 template <int... kCompares>
 Handler comparison_of(int compare, Type type, std::integer_sequence<int, kCompares...>) {
   Handler found = nullptr;
-  ((compare == kCompares ? (found = comparison<kCompares>(type), true) : false) || ...);
+  (void)((compare == kCompares ? (found = comparison<kCompares>(type), true) : false) || ...);
   return found;
 }
 

@@ -122,6 +122,8 @@ std::vector<std::uint64_t> Interpreter::run() {
   return numbers;
 }
 
+// Addresses of the device are those of this process.
+// NOLINTBEGIN(performance-no-int-to-ptr)
 void Interpreter::on_allocated(std::uintptr_t begin, std::size_t size_bytes) {
   machine_.memory().add(reinterpret_cast<void*>(begin), size_bytes, false);
 }
@@ -131,5 +133,6 @@ void Interpreter::on_freed(std::uintptr_t begin, std::size_t /*size_bytes*/) {
 void Interpreter::on_written(std::uintptr_t begin, std::size_t size_bytes) {
   machine_.memory().set_initialized(reinterpret_cast<const void*>(begin), size_bytes);
 }
+// NOLINTEND(performance-no-int-to-ptr)
 
 }  // namespace lockstep::ptx

@@ -18,7 +18,7 @@ namespace {
 // memory.
 void count(Warp& warp, const Warp::Place* places, std::uint32_t lanes, std::size_t bytes, bool writes) {
   Counts& counts = warp.block().launch.counts;
-  std::array<std::uintptr_t, 2 * kLanes> sectors;
+  std::array<std::uintptr_t, kLanes> sectors;
   std::size_t num = 0;
   bool is_shared = false;
   for_lanes(lanes, [&](int lane) {

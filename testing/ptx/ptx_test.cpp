@@ -1,5 +1,6 @@
 // The interpreter itself: instructions against values that follow from the PTX ISA's definitions, and small kernels
 // that do one thing wrongly, which must be refused, beside their right forms, which must not.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -71,7 +72,7 @@ std::string fault_of(const std::string& body, const std::string& shared = "", un
                      unsigned threads = 64, unsigned cluster = 1) {
   const auto entry = entry_of(body, shared);
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    const std::string text =
+    std::string text =
         KernelRun{.entry = entry, .blocks = blocks, .threads = threads, .cluster = cluster, .seed = seed}();
     if (!text.empty()) return text;
   }
@@ -193,10 +194,11 @@ TEST(PtxInstructions, ComputeWhatTheIsaSays) {
   for (const Row& row : kRows) {
     std::string body = "mov.u32 %r31, %tid.x;\nsetp.ne.s32 %p1, %r31, 0;\n@%p1 ret;\n";
     for (int i = 1; i <= 3; ++i) {
-      const std::string n = std::to_string(i);
-      body += "ld.global.u64 %rd" + n + ", [%rd0+" + std::to_string(8 * i) + "];\ncvt.u32.u64 %r" + n + ", %rd" + n +
-              ";\nmov.b32 %f" + n + ", %r" + n + ";\nmov.b64 %fd" + n + ", %rd" + n + ";\ncvt.u16.u32 %rs" + n +
-              ", %r" + n + ";\n";
+      body += fmt::format(
+          "ld.global.u64 %rd{0}, [%rd0+{1}];\ncvt.u32.u64 %r{0}, %rd{0};\nmov.b32 %f{0}, %r{0};\nmov.b64 %fd{0}, "
+          "%rd{0};\n"
+          "cvt.u16.u32 %rs{0}, %r{0};\n",
+          i, 8 * i);
     }
     KernelRun run{.entry = entry_of(body + row.instruction + ";\n" + store_of(row.instruction))};
     run.memory[0] = 0;

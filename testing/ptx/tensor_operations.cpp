@@ -14,6 +14,8 @@
 #include "testing/ptx/machine.h"
 #include "testing/ptx/program.h"
 
+// Rows, columns and lanes are below 2^16.
+// NOLINTBEGIN(bugprone-misplaced-widening-cast, bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::ptx {
 namespace {
 
@@ -420,6 +422,7 @@ bool load_tensor(Warp& warp, const Op& op, std::uint32_t lanes) {
         if (from == 0) {
           std::memset(&block->shared[at], 0, box.elem_bytes());
         } else {
+          // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses of the device are those of this process
           std::memcpy(&block->shared[at], reinterpret_cast<const void*>(from), box.elem_bytes());
         }
       });
@@ -571,3 +574,4 @@ void Warp::wait_for_products(std::uint32_t leave_groups) {
 }
 
 }  // namespace lockstep::ptx
+// NOLINTEND(bugprone-misplaced-widening-cast, bugprone-implicit-widening-of-multiplication-result)

@@ -59,12 +59,10 @@ Warp::Warp(Block& block, int index)
         value = static_cast<std::uint64_t>(index);
       else if (name == "%nwarpid")
         value = (threads + kLanes - 1) / kLanes;
-      else if (name == "%cluster_ctarank")
+      else if (name == "%cluster_ctarank" || name == "%cluster_ctaid.x")
         value = block.rank;
       else if (name == "%cluster_nctarank" || name == "%cluster_nctaid.x")
         value = launch.cluster.count();
-      else if (name == "%cluster_ctaid.x")
-        value = block.rank;
       else if (name == "%clusterid.x")
         value = block.number / launch.cluster.count();
       else if (name == "%smid")
