@@ -510,6 +510,7 @@ CUresult encode(const Tiled& t, EncodedTensorMap* result = nullptr) {
   } room{};
   auto* const map = reinterpret_cast<CUtensorMap*>(room.bytes.data() + t.misplaced_bytes);
   const CUresult code = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found)(
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nothing has
       map, t.type, t.rank, reinterpret_cast<void*>(t.address), t.sizes.data(), t.strides.data(), t.box.data(),
       t.steps.data(), t.interleave, t.swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, t.fill);
   if (result != nullptr) std::memcpy(result, room.bytes.data(), sizeof *result);
