@@ -321,7 +321,6 @@ class Machine {
   std::uint64_t last_progress_ = 0;
   std::uint64_t instructions_ = 0;
   std::uint64_t stalled_turns_ = 0;
-  std::uint64_t skipped_ns_ = 0;
   std::chrono::steady_clock::time_point stalled_since_{};
   bool reached_mutant_ = false;
   std::size_t window_ = 8;  // blocks that take turns, until all of them wait

@@ -59,13 +59,8 @@ struct Places {
   std::array<Warp::Place, kLanes> at;
 };
 
-void check_addresses(Warp& warp, const Op& op, Slot base, std::uint32_t lanes) {
-  (void)op;
-  warp.require_defined(base, lanes, "an address");
-}
-
 Places locate_all(Warp& warp, const Op& op, Slot base, std::uint32_t lanes, std::size_t bytes) {
-  check_addresses(warp, op, base, lanes);
+  warp.require_defined(base, lanes, "an address");
   Places places;
   for_lanes(lanes, [&](int lane) {
     places.at[static_cast<std::size_t>(lane)] = warp.locate(op.space, warp.address(op, base, lane), bytes, lane);
@@ -281,8 +276,8 @@ void finish(Warp& warp, Warp::Copy& copy) {
 }
 
 bool copy_async(Warp& warp, const Op& op, std::uint32_t lanes) {
-  check_addresses(warp, op, op.from[0], lanes);
-  check_addresses(warp, op, op.from[1], lanes);
+  warp.require_defined(op.from[0], lanes, "an address");
+  warp.require_defined(op.from[1], lanes, "an address");
   const auto bytes = static_cast<std::size_t>(op.number);
   Places reads;
   std::uint32_t reading = 0;
@@ -346,7 +341,7 @@ bool prefetch(Warp& /*warp*/, const Op& /*op*/, std::uint32_t /*lanes*/) {
 }
 
 // Modifiers that loads, stores and atomics share.
-bool take_modifiers(Op& op, const std::vector<std::string>& parts) {
+void take_modifiers(Op& op, const std::vector<std::string>& parts) {
   for (std::size_t i = 1; i + 1 < parts.size(); ++i) {
     const std::string& part = parts[i];
     if (part == "global" || part == "shared" || part == "local" || part == "param" || part == "const") {
@@ -380,7 +375,6 @@ bool take_modifiers(Op& op, const std::vector<std::string>& parts) {
       op.number = part[1] - '0';
     }
   }
-  return true;
 }
 
 std::vector<Slot> slots_of(Program& program, const Operand& operand, Type type) {
