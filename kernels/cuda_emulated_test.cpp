@@ -25,7 +25,7 @@ extern thread_local uint4 dynamic_shared_memory[];
 
 namespace {
 
-constexpr std::int64_t kMostElems = 200000;    // limit per operand, because each element may need a thread
+constexpr std::int64_t kMostElems = 200000;  // limit per operand, because each element may need a thread
 
 // Loops by which ceilings of bandwidth are measured, on small integers, whose sums f32 has exactly. On one block's part
 // of a pass, a few blocks with a ragged end, and more passes of the grid than a thread has accesses under way.
