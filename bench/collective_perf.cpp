@@ -1,5 +1,5 @@
-// main() of all_reduce_perf and of the other programs with nccl-tests' names: a sweep of the collective that the name
-// by which it is called says. These names are symbolic links to one binary.
+// main() of all_reduce_perf and of the other programs with nccl-tests' names: a sweep of the collective that matches
+// the name under which it is called. These names are symbolic links to one binary.
 #include <algorithm>
 
 #include "bench/collective_perf/flags.h"
@@ -18,7 +18,7 @@ bool wants_mpi(const sweep::SweepFlags& flags) {
   });
 }
 
-// Threads of a process send messages themselves, but those on GPUs only meet, for which one of them speaks.
+// Threads of a process send messages themselves; on GPUs they only synchronize, which one thread does for all.
 transports::MpiThreads threads_for(const sweep::SweepFlags& flags) {
   const bool messages = std::find(flags.transports.begin(), flags.transports.end(), "mpi") != flags.transports.end();
   return messages && flags.ranks_per_process() > 1 ? transports::MpiThreads::multiple

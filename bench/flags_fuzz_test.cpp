@@ -58,10 +58,10 @@ void read(const Program& program, const std::string& text) {
   } catch (const program::TextRequested&) {  // no refusal
   } catch (const core::Error& error) {
     const bool is_usage = error.failure() == core::Failure::usage;
-    const std::string_view refusal = error.what();  // "--layout requires --model" says it, too
-    const bool says_it = refusal.find("allowed") != refusal.npos || refusal.find(" requires ") != refusal.npos;
-    if (is_usage && !says_it) {
-      throw std::runtime_error(std::string("not said what is allowed: ") + error.what());
+    const std::string_view refusal = error.what();  // as "--layout requires --model" does
+    const bool states_it = refusal.find("allowed") != refusal.npos || refusal.find(" requires ") != refusal.npos;
+    if (is_usage && !states_it) {
+      throw std::runtime_error(std::string("does not state what is allowed: ") + error.what());
     }
     throw;
   }

@@ -1,5 +1,5 @@
-// generation_bench [--filter REGEX] --serve: a worker that makes, checks and lowers plans and schedules for ci/gate.py,
-// which counts instructions or times it.
+// generation_bench [--filter REGEX] --serve: a worker that generates, checks and lowers plans and schedules for
+// ci/gate.py, which counts instructions or times it.
 #include <array>
 #include <functional>
 #include <string>
@@ -65,20 +65,21 @@ struct GenerationFlags {
 void choose_cases(GenerationFlags& flags, const program::FlagValue& filter) {
   const auto is_wanted = filter.parsed_by(program::name_filter);
   std::erase_if(flags.cases, [&](const GenerationCase& entry) { return !is_wanted(entry.name); });
-  if (flags.cases.empty()) throw filter.refused("no such case", "what finds a name of plan/... or schedule/...");
+  if (flags.cases.empty())
+    throw filter.refused("no such case", "an expression that matches a name plan/... or schedule/...");
 }
 
 const std::array kFlags{
-    program::FlagOf<GenerationFlags>{"--filter", "", "regular expression that finds the names of cases [all cases]",
+    program::FlagOf<GenerationFlags>{"--filter", "", "regular expression for the names of cases [all cases]",
                                      choose_cases},
 };
 
 std::vector<GenerationCase> chosen_cases(int argc, const char* const* argv) {
   bool serves = false;
   program::CommandLine line(
-      "generation_bench: makes, checks and lowers plans and schedules, as a worker of ci/gate.py.");
+      "generation_bench: generates, checks and lowers plans and schedules, as a worker of ci/gate.py.");
   declare_all(line, kFlags, "Cases");
-  line.add_switch("--serve", serves, "run the cases that standard input orders (bench/serve/orders.h); required",
+  line.add_switch("--serve", serves, "run the cases requested on standard input (bench/serve/orders.h); required",
                   "Cases");
   line.parse(argc, argv);
   if (!serves) throw core::usage_error("--serve is missing; allowed: [--filter REGEX] --serve");
@@ -90,7 +91,7 @@ std::vector<GenerationCase> chosen_cases(int argc, const char* const* argv) {
 int serve_generation(int argc, char** argv) {
   const std::vector<GenerationCase> cases = chosen_cases(argc, argv);
   std::vector<std::string> names;
-  for (const GenerationCase& one : cases) names.push_back(one.name);
+  for (const GenerationCase& bench_case : cases) names.push_back(bench_case.name);
   serve::serve("generation_bench", names,
                [&](std::size_t index, std::int64_t calls) { return serve::us_of_calls(calls, cases[index].run); });
   return 0;

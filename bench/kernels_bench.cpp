@@ -1,4 +1,4 @@
-// Times every kernel at the trainer's shapes, warm and cold, and holds it against the machine's ceilings:
+// Times every kernel at the trainer's shapes, warm and cold, and compares it with the machine's ceilings:
 //   kernels_bench --benchmark_filter=layernorm --threads 1,2 --cache cold --json kernels.jsonl
 #include <benchmark/benchmark.h>
 
@@ -90,7 +90,7 @@ class Collector {
     for (const Ceiling& ceiling : bench_.ceilings) writer_->write(ceiling_record(run_.run, ceiling));
   }
 
-  // False if the instance was left out.
+  // False if the instance was skipped.
   bool take(const std::string& name, std::size_t repetitions) {
     const Instance& instance = *instances_.at(name);
     ++met_;
@@ -109,7 +109,7 @@ class Collector {
   int finish() {
     if (writer_) writer_->commit();
     if (left_out_ > 0) {
-      std::fprintf(stderr, "kernels_bench: --time-budget %g was over before %d of %d benchmarks, which were left out\n",
+      std::fprintf(stderr, "kernels_bench: --time-budget %g ran out; %d of %d benchmarks were skipped\n",
                    bench_.flags.time_budget_s, left_out_, met_);
     }
     return status_;
@@ -154,7 +154,7 @@ int serve_kernels(Bench& bench) {
 }
 
 // Runs what --benchmark_filter chooses, with Google Benchmark's own table, JSON or CSV on the terminal, and writes each
-// record of --json when it is known. Returns the exit status: 0, or that of the worst instance.
+// record of --json when it is known. Returns the exit status: 0, or the worst instance's.
 int run_and_report(Bench& bench) {
   make_instances(bench);
   if (chosen_instances(bench).empty()) {
@@ -213,8 +213,8 @@ std::vector<kernels::KernelCase> cases_of(const BenchFlags& flags) {
     if (const std::string reason = why_invalid(model, layout); !reason.empty()) {
       throw core::usage_error(std::string("--layout ").append(text).append(": ").append(reason));
     }
-    for (kernels::KernelCase& one : cases_of_step(model, layout)) {
-      if (names.insert(one.name()).second) cases.push_back(std::move(one));
+    for (kernels::KernelCase& kernel_case : cases_of_step(model, layout)) {
+      if (names.insert(kernel_case.name()).second) cases.push_back(std::move(kernel_case));
     }
   }
   return cases;
@@ -223,7 +223,7 @@ std::vector<kernels::KernelCase> cases_of(const BenchFlags& flags) {
 std::vector<kernels::KernelCase> all_cases() {
   std::vector<kernels::KernelCase> all;
   for (const kernels::KernelFamily& family : kernels::kKernelFamilies) {
-    for (kernels::KernelCase& one : family.bench_cases()) all.push_back(std::move(one));
+    for (kernels::KernelCase& bench_case : family.bench_cases()) all.push_back(std::move(bench_case));
   }
   return all;
 }

@@ -88,10 +88,10 @@ class GrowingRecord {
 };
 
 // Reports progress; only rank 0 prints, the others are silent.
-class Teller {
+class RunReporter {
  public:
-  Teller(const TrainFlags& flags, const program::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
-         const PredictedStep* predicted, core::EnergyMeter meter)
+  RunReporter(const TrainFlags& flags, const program::Print& print, double peak_flops,
+              std::optional<core::GemmRecord> gemm, const PredictedStep* predicted, core::EnergyMeter meter)
       : flags_(flags),
         print_(print),
         peak_flops_(peak_flops),
@@ -108,11 +108,11 @@ class Teller {
 
   trainer::TrainObserver observer() {
     trainer::TrainObserver observer;
-    observer.begin = [this](const trainer::TrainStep& made) {
-      step_ = made.step;
-      predicted_bytes_ = trainer::most_needed(flags_.options, made);
+    observer.begin = [this](const trainer::TrainStep& train_step) {
+      step_ = train_step.step;
+      predicted_bytes_ = trainer::most_needed(flags_.options, train_step);
     };
-    observer.step = [this](const auto& report, const auto& timeline) { tell(report, timeline); };
+    observer.step = [this](const auto& report, const auto& timeline) { show(report, timeline); };
     observer.note = [](const std::string& note) { std::fprintf(stderr, "note: %s\n", note.c_str()); };
     observer.validation = [this](std::int64_t step, double loss) {
       log_.add_validation(step, loss);
@@ -140,8 +140,8 @@ class Teller {
     return record;
   }
 
-  void tell(const trainer::StepReport& report, const schedules::StepTimeline& ran) {
-    if (report.told_at_once > 0) energy_.end_step(report.told_at_once);
+  void show(const trainer::StepReport& report, const schedules::StepTimeline& ran) {
+    if (report.steps_reported > 0) energy_.end_step(report.steps_reported);
     const schedules::StepTimeline timeline = ran.empty() ? ran : schedules::when_bytes_move(step_, ran);
     const bool last = report.step == flags_.options.steps;
     log_.add_step(report, timeline);
@@ -191,7 +191,7 @@ class Teller {
 // Peak of the GPUs that the ranks use, assuming that all equal the first. A rank of mpirun that prints nothing returns
 // 0, so that the one that does measures alone.
 double peak_of_gpus(const trainer::TrainOptions& options) {
-  if (!program::tells(options.mpi)) return 0;
+  if (!program::writes_output(options.mpi)) return 0;
   const int gpus = program::num_gpus(options.device, options.mpi, options.layout.ranks());
   return gpus * measured_cuda_peak_flops(options.layout.compute, std::max(options.device.index, 0));
 }
@@ -230,10 +230,10 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   flags.options.mpi = mpi;
   flags.options = trainer::checked(flags.options);
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
-  const bool tells = mpi == nullptr || mpi->placement().rank == 0;
-  if (tells) program::check_writable({flags.json_file, flags.trace_file, flags.options.export_file});
+  const bool writes = program::writes_output(mpi);
+  if (writes) program::check_writable({flags.json_file, flags.trace_file, flags.options.export_file});
   std::optional<core::FolderLock> checkpoints;  // for as long as this run may write there
-  if (tells && !flags.options.checkpoint_folder.empty()) {
+  if (writes && !flags.options.checkpoint_folder.empty()) {
     checkpoints.emplace("--checkpoints", flags.options.checkpoint_folder);
   }
   const trainer::Corpus corpus = corpus_of(flags.options);
@@ -251,23 +251,23 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   std::optional<PredictedStep> predicted;
   if (!flags.predict.empty()) predicted.emplace(flags);
   program::Progress progress("steps", static_cast<std::size_t>(flags.options.steps));
-  const program::Print print_here = tells ? progress.around(print) : [](const std::string&) {};
+  const program::Print print_here = writes ? progress.around(print) : [](const std::string&) {};
   const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));
   if (gemm) print_here(gemm_text(*gemm));
   if (predicted) print_here(predicted->text());
-  Teller teller(
+  RunReporter reporter(
       flags, print_here, peak_flops, gemm, predicted ? &*predicted : nullptr,
-      tells ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks()) : core::EnergyMeter{});
-  if (tells && !flags.json_file.empty()) teller.begin_record(corpus.name());
-  trainer::TrainObserver observer = teller.observer();
-  observer.step = [&, done = std::size_t{0}, tell = observer.step](const auto& report, const auto& timeline) mutable {
+      writes ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks()) : core::EnergyMeter{});
+  if (writes && !flags.json_file.empty()) reporter.begin_record(corpus.name());
+  trainer::TrainObserver observer = reporter.observer();
+  observer.step = [&, done = std::size_t{0}, show = observer.step](const auto& report, const auto& timeline) mutable {
     ++done;
     progress.done(done, done + static_cast<std::size_t>(flags.options.steps - report.step));
-    tell(report, timeline);
+    show(report, timeline);
   };
   const trainer::TrainResult result = trainer::train(flags.options, corpus, observer);
-  if (!tells) return 0;
+  if (!writes) return 0;
   if (!result.sample.empty()) print_here(sample_text(flags.options.prompt, result.sample));
   const std::vector<std::int32_t> training = counted_tokens(corpus.training());
   const std::vector<std::int32_t> validation = counted_tokens(corpus.validation());
@@ -275,7 +275,7 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   const double unigram_nats = trainer::unigram_entropy_nats(training, validation, words);
   const double bigram_nats = trainer::bigram_entropy_nats(training, validation, words);
   print_here(ending_text(result, corpus.is_bytes(), unigram_nats, bigram_nats));
-  if (!flags.json_file.empty()) teller.end_record(unigram_nats, bigram_nats);
+  if (!flags.json_file.empty()) reporter.end_record(unigram_nats, bigram_nats);
   return 0;
 }
 

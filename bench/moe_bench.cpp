@@ -28,13 +28,13 @@ std::string heading_text(const ExpertsFlags& flags) {
       flags.link ? program::emulated_text(*flags.link) + ", kernels are this machine's" : "over this machine's memory");
   text +=
       "# cap: capacity factor, 0: dropless; load: copies for the most loaded expert over an even share\n"
-      "# parts: forward and backward together, on the slowest rank in the round of the median, one after the other;\n"
+      "# parts: forward and backward together, on the slowest rank in the median round, run serially;\n"
       "#   waits for slower ranks count in dispatch and combine; permute and unpermute in one column\n"
       "# serial, async: medians of the slowest rank; async: exchanges overlap with the shared experts\n"
       "# slowest: the experts' time on the slowest rank over the mean of all ranks; rows: the same for rows\n"
       "# sent: bytes counted in the plans that ran, mean over ranks; formula: the copies of tokens for other ranks, "
       "four\n"
-      "#   times, and counts if ranks exchange them (docs/metrics.md); #wrong: elements that differ from those of one\n"
+      "#   times, and counts if ranks exchange them (docs/metrics.md); #wrong: elements that differ from one\n"
       "#   rank with all experts\n";
   return text;
 }
@@ -49,7 +49,7 @@ struct Row {
 };
 using Column = program::Column<Row>;
 
-// The time of these shares; that of exchanges only if there are other ranks.
+// The time of these shares; exchanges only if there are other ranks.
 Column share_column(const char* name, std::vector<Share> shares, bool between_ranks = false) {
   return {{name, "(ms)", 8}, [shares, between_ranks](const Row& r) {
             double us = 0;
@@ -104,13 +104,13 @@ std::string wrong_text(const Result& result) {
                      result.formula_bytes());
 }
 
-core::StepRecord experts_record(const core::RunRecord& run, const ExpertsFlags& flags, const Case& one,
+core::StepRecord experts_record(const core::RunRecord& run, const ExpertsFlags& flags, const Case& bench_case,
                                 const Result& result) {
-  core::StepRecord record = program::new_step_record(run, "experts", one.ranks, flags.threads, flags.dtype);
-  record.choices = {{"experts", one.experts},
-                    {"top_k", one.top_k},
-                    {"capacity_factor", one.capacity_factor},
-                    {"skew", one.loads.empty() ? core::Choice(one.skew) : core::Choice("stated")},
+  core::StepRecord record = program::new_step_record(run, "experts", bench_case.ranks, flags.threads, flags.dtype);
+  record.choices = {{"experts", bench_case.experts},
+                    {"top_k", bench_case.top_k},
+                    {"capacity_factor", bench_case.capacity_factor},
+                    {"skew", bench_case.loads.empty() ? core::Choice(bench_case.skew) : core::Choice("stated")},
                     {"algorithm", flags.algorithm}};
   record.sizes = {{"tokens", flags.tokens}, {"hidden", flags.hidden}, {"ffn", flags.inner}, {"shared", flags.shared}};
   add_part(result.part, kShares, record);
@@ -118,7 +118,7 @@ core::StepRecord experts_record(const core::RunRecord& run, const ExpertsFlags& 
   return record;
 }
 
-// Runs every case that the flags ask for and prints a table. Returns the exit status: 0, or that of core::Failure if a
+// Runs all requested cases and prints a table. Returns the exit status: 0, or core::Failure's if a
 // row is wrong. Throws core::Error.
 int run_experts(const ExpertsFlags& flags, const program::Print& print) {
   const core::RunRecord run =
@@ -127,10 +127,10 @@ int run_experts(const ExpertsFlags& flags, const program::Print& print) {
   table.begin(heading_text(flags));
   table.write(run);
   const std::vector<Case> cases = cases_of(flags);
-  for (const Case& one : cases) {
-    const Result result = run_case(flags, one);
-    table.add({flags, one, result}, experts_record(run, flags, one, result),
-              energy_text(result.part, &one == &cases.back()));
+  for (const Case& bench_case : cases) {
+    const Result result = run_case(flags, bench_case);
+    table.add({flags, bench_case, result}, experts_record(run, flags, bench_case, result),
+              energy_text(result.part, &bench_case == &cases.back()));
   }
   return table.end(fmt::format("# {} of {} rows wrong\n", table.wrong(), table.rows()));
 }

@@ -68,17 +68,17 @@ std::string overlap_heading_text(const OverlapFlags& flags) {
   return text;
 }
 
-std::string source_of(const OverlapCase& one) {
-  if (one.zero_stage == 0) return "gradient buckets: Li et al. 2020 (arXiv:2006.15704)";
+std::string source_of(const OverlapCase& bench_case) {
+  if (bench_case.zero_stage == 0) return "gradient buckets: Li et al. 2020 (arXiv:2006.15704)";
   return "ZeRO: Rajbhandari et al. 2019 (arXiv:1910.02054)";
 }
 
-core::OverlapRecord overlap_of(const OverlapFlags& flags, const OverlapCase& one, const OverlapResult& result) {
+core::OverlapRecord overlap_of(const OverlapFlags& flags, const OverlapCase& bench_case, const OverlapResult& result) {
   return {.layers = flags.layers,
           .bytes_per_layer = flags.bytes_per_layer,
-          .replicas = one.replicas,
-          .bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20)),
-          .zero_stage = one.zero_stage,
+          .replicas = bench_case.replicas,
+          .bucket_cap_bytes = static_cast<std::int64_t>(bench_case.bucket_cap_mb * (1 << 20)),
+          .zero_stage = bench_case.zero_stage,
           .prefetch = flags.prefetch,
           .algorithm = flags.algorithm,
           .collectives = result.collectives,
@@ -94,15 +94,15 @@ core::RunRecord overlap_run_record(const OverlapFlags& flags) {
   return run;
 }
 
-core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFlags& flags, const OverlapCase& one,
-                                    const OverlapResult& result) {
+core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFlags& flags,
+                                    const OverlapCase& bench_case, const OverlapResult& result) {
   core::ScheduleRecord record =
-      program::replicas_record(run, one.replicas, flags.microbatches, result.step_ms, result.compute_ms);
+      program::replicas_record(run, bench_case.replicas, flags.microbatches, result.step_ms, result.compute_ms);
   record.schedule = result.step.name;
-  record.source = source_of(one);
+  record.source = source_of(bench_case);
   add_times(result, record);
   if (result.closed_form_ms) record.closed_form_ms = core::ClosedFormRecord{*result.closed_form_ms, "makespan"};
-  record.overlap = overlap_of(flags, one, result);
+  record.overlap = overlap_of(flags, bench_case, result);
   return record;
 }
 
@@ -122,8 +122,8 @@ std::vector<OverlapCase> cases_of(const OverlapFlags& flags) {
 
 // Refuses invalid flags before anything is printed or written.
 void check_algorithm(const OverlapFlags& flags, const std::vector<OverlapCase>& cases) {
-  for (const OverlapCase& one : cases) {
-    for (const schedules::Comm comm : comms_of(one)) plan_of(flags, comm, one.replicas);
+  for (const OverlapCase& bench_case : cases) {
+    for (const schedules::Comm comm : comms_of(bench_case)) plan_of(flags, comm, bench_case.replicas);
   }
 }
 
@@ -136,10 +136,10 @@ int run_overlaps(const OverlapFlags& flags) {
   program::StepTable<OverlapRow> table(overlap_columns(), program::to_stdout, flags.json_file);
   table.write(run);
   table.begin(overlap_heading_text(flags));
-  for (const OverlapCase& one : cases) {
-    const OverlapResult result = run_overlap(flags, one);
-    table.show({one, result}, "", "");
-    table.write(overlap_record(run, flags, one, result));
+  for (const OverlapCase& bench_case : cases) {
+    const OverlapResult result = run_overlap(flags, bench_case);
+    table.show({bench_case, result}, "", "");
+    table.write(overlap_record(run, flags, bench_case, result));
     if (flags.trace_file.empty()) continue;
     program::write_file(flags.trace_file, trace_text(result, flags.mode));
   }

@@ -9,14 +9,14 @@
 namespace lockstep::pipeline {
 namespace {
 
-void check_ranks(const PipelineFlags& flags, const Case& one) {
-  if (flags.mpi == nullptr || one.schedule.num_ranks() == flags.mpi->placement().num_ranks) return;
-  throw core::usage_error("schedule " + one.name + " is for " + std::to_string(one.schedule.num_ranks()) +
+void check_ranks(const PipelineFlags& flags, const Case& bench_case) {
+  if (flags.mpi == nullptr || bench_case.schedule.num_ranks() == flags.mpi->placement().num_ranks) return;
+  throw core::usage_error("schedule " + bench_case.name + " is for " + std::to_string(bench_case.schedule.num_ranks()) +
                           " ranks, and mpirun has started " + std::to_string(flags.mpi->placement().num_ranks) +
                           "; allowed: equally many");
 }
 
-// Runs all that the flags ask for, prints a table, writes the files; returns the exit status. Throws core::Error. Under
+// Runs all requested cases, prints a table, writes the files; returns the exit status. Throws core::Error. Under
 // mpirun all ranks call it; rank 0 prints and writes.
 int run_pipeline(PipelineFlags flags, const program::Print& plain) {
   if (flags.list) {
@@ -28,34 +28,35 @@ int run_pipeline(PipelineFlags flags, const program::Print& plain) {
   const program::Print print = progress.around(plain);
   program::check_single("--dump-csv", flags.dump_csv_file, cases.all.size(), "schedules");
   program::check_single("--trace", flags.trace_file, cases.all.size(), "schedules");
-  for (const Case& one : cases.all) check_ranks(flags, one);
-  const bool tells = program::tells(flags.mpi);
-  if (tells) program::check_writable({flags.dump_csv_file, flags.trace_file});
+  for (const Case& bench_case : cases.all) check_ranks(flags, bench_case);
+  const bool writes = program::writes_output(flags.mpi);
+  if (writes) program::check_writable({flags.dump_csv_file, flags.trace_file});
   const core::RunRecord run = run_record(flags, cases);
-  program::StepTable<Row> table(columns(flags), print, tells ? flags.json_file : "");
+  program::StepTable<Row> table(columns(flags), print, writes ? flags.json_file : "");
   table.write(run);
   if (flags.mode == Mode::real) {
     flags.times_ms = isolated_times_ms(flags);
     if (!flags.w_memory) flags.w_memory = kept_share_for_w(flags);
     cases = make_cases(flags);
   }
-  if (tells && !flags.dump_csv_file.empty()) {
-    const Case& one = cases.all.front();
-    program::write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? one.messages : one.schedule));
+  if (writes && !flags.dump_csv_file.empty()) {
+    const Case& bench_case = cases.all.front();
+    program::write_file(flags.dump_csv_file,
+                        schedules::to_csv(flags.lowered ? bench_case.messages : bench_case.schedule));
   }
   table.begin(heading_text(flags, cases));
   Agreement agreement(flags.mode);
-  for (const Case& one : cases.all) {
-    const Result result = run_case(one, flags);
+  for (const Case& bench_case : cases.all) {
+    const Result result = run_case(bench_case, flags);
     progress.one_done();
-    std::string below = cases.all.size() == 1 ? footing_text(one, result) : "";
-    if (result.emulation && (result.emulation->energy || &one == &cases.all.back())) {
+    std::string below = cases.all.size() == 1 ? footing_text(bench_case, result) : "";
+    if (result.emulation && (result.emulation->energy || &bench_case == &cases.all.back())) {
       below += result.emulation->energy_text;
     }
-    table.show({flags, one, result}, "", below);
-    agreement.add(one, result);
-    table.write(schedule_record(run, flags, one, result));
-    if (tells && !flags.trace_file.empty()) {
+    table.show({flags, bench_case, result}, "", below);
+    agreement.add(bench_case, result);
+    table.write(schedule_record(run, flags, bench_case, result));
+    if (writes && !flags.trace_file.empty()) {
       program::write_file(flags.trace_file, trace_text(result, flags.mode));
     }
   }

@@ -1,5 +1,5 @@
-// scaling: how far a training step scales over ranks, and a step beside the sum of its pieces, by layout. The tables,
-// the records and the exit status.
+// scaling: how far a training step scales over ranks, and a step compared with the sum of its pieces, by layout. The
+// tables, the records and the exit status.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -110,8 +110,8 @@ std::vector<Result> results_of(const ScalingFlags& flags) {
     results.push_back(result_of(mode, options_of(flags, kOneRank, mode)));
     for (const std::string& layout : flags.simulated) two_replicas_of(options_of(flags, layout, mode));
     for (const std::string& layout : measured_layouts(flags)) {
-      Result one = result_of(mode, options_of(flags, layout, mode));
-      if (!is_one_rank(one)) results.push_back(std::move(one));
+      Result result = result_of(mode, options_of(flags, layout, mode));
+      if (!is_one_rank(result)) results.push_back(std::move(result));
     }
   }
   return results;
@@ -146,12 +146,12 @@ void time_rounds(const ScalingFlags& flags, const trainer::Corpus& corpus, doubl
       result.rounds.push_back(time_step(result.options, corpus, kSteps));
     }
   }
-  const std::vector<StepSample> one = results.front().rounds;
+  const std::vector<StepSample> single = results.front().rounds;
   for (Result& result : results) {
     if (is_one_rank(result)) {
-      result.rounds = one;
+      result.rounds = single;
     } else {
-      result.efficiency = efficiency_of(one, result.rounds, ideal_of(result, results.front(), others));
+      result.efficiency = efficiency_of(single, result.rounds, ideal_of(result, results.front(), others));
     }
   }
 }
@@ -202,16 +202,17 @@ class Simulator {
     const schedules::Step step = priced_beyond(times.step, result.options.layout, times.step, two.layout, times.prices);
     result.steps = {simulated_step("isolated", step, simulator::play(step))};
     if (is_one_rank(result) || ranks_with_room(two) < two.layout.ranks()) return;  // slowdowns of shared cores
-    const auto contended = play_contended(step, times.beside, slowdown_of(step, times.slowdowns, times.beside));
+    const auto contended =
+        play_contended(step, times.overlapping, slowdown_of(step, times.slowdowns, times.overlapping));
     result.steps.push_back(simulated_step("contended", step, contended));
   }
 
   void add_predicted(Result& result) {
-    const simulator::Prediction made =
+    const simulator::Prediction prediction =
         predict(result.options.model, result.options.layout, as_many_hosts(*machine_, result.options));
-    core::NamedNumbers parts = program::mean_parts_ms(made.parts);
+    core::NamedNumbers parts = program::mean_parts_ms(prediction.parts);
     parts.emplace_back("around", 0);
-    result.steps = {step_record("predicted", {made.step_s * 1e3}, parts)};
+    result.steps = {step_record("predicted", {prediction.step_s * 1e3}, parts)};
   }
 
   const ScalingFlags& flags_;
@@ -220,7 +221,7 @@ class Simulator {
   std::map<std::string, LayoutTimes> pieces_;
 };
 
-// The simulated layouts of a mode: of curves those of --ranks and of powers of two up to --simulate-to, until no layout
+// The simulated layouts of a mode: of curves, for --ranks and for powers of two up to --simulate-to, until no layout
 // is possible, such as with fewer sequences than ranks.
 std::vector<trainer::TrainOptions> simulated_options(const ScalingFlags& flags, Mode mode,
                                                      const program::Print& print) {
@@ -272,7 +273,7 @@ int run_scaling(const ScalingFlags& flags, const program::Print& plain) {
   const trainer::TrainOptions& first = results.front().options;
   const trainer::Corpus corpus = mini_train::corpus_of(first);
   int most_ranks = 1;
-  for (const Result& one : results) most_ranks = std::max(most_ranks, one.options.layout.ranks());
+  for (const Result& result : results) most_ranks = std::max(most_ranks, result.options.layout.ranks());
   const core::RunRecord run = mini_train::run_record(flags, first, most_ranks);
   const bool curve = !flags.ranks.empty();
   program::StepTable<Result> table(columns(results), print, flags.json_file);

@@ -79,10 +79,10 @@ std::string longest_text(const ContextFlags& flags, const std::vector<Longest>& 
       "#{:>10} {:>3} {:>12} {:>16}\n",
       flags.fit_model, flags.fit_gb, flags.fit_layout.empty() ? "of one rank" : flags.fit_layout, "way", "cp", "tokens",
       "over one rank");
-  for (const Longest& one : all) {
-    const double ratio = static_cast<double>(one.tokens) / static_cast<double>(all.front().tokens);
-    text += fmt::format("#{:>10} {:>3} {:>12} {:>16.2f}\n", one.ranks == 1 ? "-" : name_of(one.way), one.ranks,
-                        one.tokens, all.front().tokens > 0 ? ratio : 0);
+  for (const Longest& longest : all) {
+    const double ratio = static_cast<double>(longest.tokens) / static_cast<double>(all.front().tokens);
+    text += fmt::format("#{:>10} {:>3} {:>12} {:>16.2f}\n", longest.ranks == 1 ? "-" : name_of(longest.way),
+                        longest.ranks, longest.tokens, all.front().tokens > 0 ? ratio : 0);
   }
   return text;
 }
@@ -96,8 +96,7 @@ std::string heading_text(const ContextFlags& flags) {
       "# lockstep version {}, {}: attention of one layer, whose sequence ranks share; forward and backward\n"
       "# {} sequence{}, {} heads of {} columns, {}, {}; {} thread{} per rank\n"
       "# {}\n"
-      "# kernels: all kernels alone; comm: communication alone; serial: one after the other; async: communication "
-      "runs\n"
+      "# kernels: all kernels alone; comm: communication alone; serial: without overlap; async: communication runs\n"
       "#   concurrently with blocks that do not need it; hidden: 1 - (async - kernels) / comm; simul.: hidden, "
       "predicted\n"
       "#   by the simulator from these kernels on the emulated link; load: kernels of the slowest rank over the mean,\n"
@@ -188,13 +187,13 @@ core::StepRecord context_record(const core::RunRecord& run, const ContextFlags& 
   return record;
 }
 
-// Runs every case that the flags ask for and prints a table. Returns the exit status: 0, or that of core::Failure if a
+// Runs all requested cases and prints a table. Returns the exit status: 0, or core::Failure's if a
 // row is wrong. Throws core::Error. Under mpirun all ranks call it; rank 0 prints and writes.
 int run_context(const ContextFlags& flags, const program::Print& print) {
   check_layers(flags);
   const std::vector<Longest> longest = longest_sequences(flags);  // refuses wrong flags before anything is printed
   const core::RunRecord run = part_run_record(flags, most_ranks(flags), step_bench::kLayerSeed);
-  program::StepTable<Row> table(columns(flags), print, program::tells(flags.mpi) ? flags.json_file : "");
+  program::StepTable<Row> table(columns(flags), print, program::writes_output(flags.mpi) ? flags.json_file : "");
   table.begin(heading_text(flags));
   table.write(run);
   Whole whole;

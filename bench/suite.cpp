@@ -39,7 +39,7 @@ namespace {
 
 // A suite: command lines of this project's programs, run one after another as child processes, with a record file each.
 
-// A program beside this one and its flags: "all_reduce_perf --ranks 2,4,8 --algo ring,two_shot --time-budget
+// A program in this program's folder and its flags: "all_reduce_perf --ranks 2,4,8 --algo ring,two_shot --time-budget
 // {seconds}". {seconds} is replaced by the line's share of the suite's time; for a line without it, the weight only
 // reserves time.
 struct SuiteLine {
@@ -183,7 +183,7 @@ std::string last_line_of(const std::string& file) {
 }
 
 // Adds how a program ended to its output. Returns why that cannot be written, empty if it was: on a full disk the
-// output lacks what the program had to say of it.
+// output lacks the program's own message.
 std::string why_not_written(const std::string& file, const std::string& how) {
   std::ofstream stream(file, std::ios::app);
   const bool written = static_cast<bool>(stream << "suite: " << how << std::endl);  // flushed, to know it now
@@ -198,7 +198,7 @@ double share_of(const Suite& suite, std::size_t index, double seconds_left) {
 }
 
 int run_line(const SuiteLine& line, std::vector<std::string> words, double share_s, const SuiteOptions& options,
-             const program::Print& tell) {
+             const program::Print& print) {
   const std::string stem = options.folder + "/" + line.name;
   std::filesystem::remove(stem + ".jsonl");  // left by an earlier run
   for (std::string& word : words) {
@@ -211,8 +211,8 @@ int run_line(const SuiteLine& line, std::vector<std::string> words, double share
   if (end.status == 0) return 0;
   const std::string last = last_line_of(stem + ".txt");
   const std::string why = why_not_written(stem + ".txt", end.how);
-  tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}\n", line.name, end.how, line.command, stem,
-                   why.empty() ? last : why));
+  print(fmt::format("suite: {}: {}; '{}' (full output: {}.txt): {}\n", line.name, end.how, line.command, stem,
+                    why.empty() ? last : why));
   return end.status;
 }
 
@@ -279,17 +279,17 @@ int run_suite(const Suite& suite, const SuiteOptions& options) {
 
   const bool rewrites = isatty(STDERR_FILENO) == 1;  // else a line of text per line of the suite
   program::Progress progress("lines", suite.size());
-  const program::Print tell = progress.around([](const std::string& text) { std::fputs(text.c_str(), stderr); });
+  const program::Print print = progress.around([](const std::string& text) { std::fputs(text.c_str(), stderr); });
   const auto begin = core::Clock::now();
   const auto seconds = [&] { return core::us_between(begin, core::Clock::now()) / 1e6; };
   int worst = 0;
   for (std::size_t i = 0; i < suite.size(); ++i) {
     progress.done(i, suite.size(), suite[i].name);
-    if (!rewrites) tell(fmt::format("[{}/{}] {:4.0f} s {}\n", i + 1, suite.size(), seconds(), suite[i].name));
+    if (!rewrites) print(fmt::format("[{}/{}] {:4.0f} s {}\n", i + 1, suite.size(), seconds(), suite[i].name));
     const double share_s = share_of(suite, i, options.time_budget_s - seconds());
-    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, tell));
+    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, print));
   }
-  tell(fmt::format("{} lines in {:.0f} s\n", suite.size(), seconds()));
+  print(fmt::format("{} lines in {:.0f} s\n", suite.size(), seconds()));
   return worst;
 }
 
@@ -325,7 +325,7 @@ int run(int argc, char** argv) {
   line.add_switch("--list", flags.list, "print the suite as such a file and exit", "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, flags);
-  program::refuse_peers("programs run one after the other", "no mpirun");
+  program::refuse_peers("programs run sequentially", "no mpirun");
   const auto suite = flags.suite == "quick"    ? quick_suite()
                      : flags.suite == "claims" ? claims_suite()
                                                : load_suite(flags.suite);

@@ -39,8 +39,8 @@ double spread_percent(const std::vector<double>& samples) {
 }
 
 // The ranks of a case: their number, or their grid.
-std::string ranks_text(const Case& one) {
-  return one.grid ? workload::text_of(*one.grid) : std::to_string(one.ranks);
+std::string ranks_text(const Case& bench_case) {
+  return bench_case.grid ? workload::text_of(*bench_case.grid) : std::to_string(bench_case.ranks);
 }
 
 int ranks_width(const TpLinearFlags& flags) {
@@ -109,27 +109,23 @@ std::string heading_text(const TpLinearFlags& flags) {
       core::short_name_of(shape.dtype), flags.threads, flags.threads == 1 ? "" : "s");
   text += fmt::format("# collectives: {}; {}\n", flags.algorithm, step_bench::place_text(flags, most_ranks(flags)));
   text +=
-      "# kernels: all kernels alone; gemm: the part of it in matrix products; comm: communication alone; serial: one "
+      "# kernels: all kernels alone; gemm: their time in matrix products; comm: communication alone; serial: one "
       "after\n"
       "#   the other; async: communication runs concurrently with kernels that do not need it; exposed: median of "
-      "async "
-      "-\n"
+      "async -\n"
       "#   kernels; +-: half of p5 to p95 of async, relative to its median\n"
       "# sp: each rank has a share of the rows between layers; tiles of rows: one is exchanged during the product of "
-      "the "
-      "next\n"
+      "the next\n"
       "# sent: bytes counted in the plans that ran, mean of ranks, forward and backward; formula: minimum\n"
       "#   (docs/metrics.md); #wrong: elements that differ from one rank's by more than rounding; #unlike: elements "
       "whose\n"
       "#   bits differ from one tile, serial; both over all rounds; memory: most that a rank holds for the layer: "
-      "weights, "
-      "activations,\n"
+      "weights, activations,\n"
       "#   gradients, buffers of exchanges. Times are medians of the slowest rank's; each round runs all ways\n";
   if (!flags.grids.empty()) {
     text +=
         "# on grids (docs/metrics.md): layers without biases; gradients of weights are summed in f32; the next panel "
-        "is "
-        "fetched\n"
+        "is fetched\n"
         "#   during the product of the one before it\n";
   }
   return text;
@@ -150,26 +146,26 @@ std::string ending_text(const Totals& totals, std::size_t rows, std::size_t wron
   const auto ms = [&](Mode mode) { return totals.in_one_us[static_cast<std::size_t>(mode)] / 1e3; };
   return fmt::format(
       "# {} of {} rows wrong. All layers, forward and backward: kernels {:.3f} ms and communication {:.3f} ms alone; "
-      "one after the other {:.3f} ms; concurrently {:.3f} ms in one tile, {:.3f} ms in more tiles where these are "
-      "faster for certain\n",
+      "serially {:.3f} ms; concurrently {:.3f} ms in one tile, {:.3f} ms in more tiles where these are faster for "
+      "certain\n",
       wrong, rows, ms(Mode::kernels), ms(Mode::exchanges), ms(Mode::serial), ms(Mode::overlapped),
       totals.in_best_us / 1e3);
 }
 
-std::string wrong_text(const Case& one, const PartResult& form) {
+std::string wrong_text(const Case& bench_case, const PartResult& form) {
   if (!form.is_wrong()) return "";
   if (form.wrong() != 0) return fmt::format("{} elements differ from one rank's by more than rounding", form.wrong());
   return fmt::format("{:.0f} bytes sent per rank, but the exchanges of the layer need {:.0f}",
-                     form.sent_bytes() / one.ranks, form.formula_bytes() / one.ranks);
+                     form.sent_bytes() / bench_case.ranks, form.formula_bytes() / bench_case.ranks);
 }
 
-core::StepRecord layer_record(const core::RunRecord& run, const TpLinearFlags& flags, const Case& one, int tiles,
+core::StepRecord layer_record(const core::RunRecord& run, const TpLinearFlags& flags, const Case& bench_case, int tiles,
                               const PartResult& form) {
   const Shape& shape = flags.shape;
-  core::StepRecord record = program::new_step_record(run, "layer", one.ranks, flags.threads, shape.dtype);
-  record.choices = {{"layer", name_of(one.block)},
-                    {"grid", one.grid ? workload::text_of(*one.grid) : "none"},
-                    {"sequence_parallel", one.sequence_parallel},
+  core::StepRecord record = program::new_step_record(run, "layer", bench_case.ranks, flags.threads, shape.dtype);
+  record.choices = {{"layer", name_of(bench_case.block)},
+                    {"grid", bench_case.grid ? workload::text_of(*bench_case.grid) : "none"},
+                    {"sequence_parallel", bench_case.sequence_parallel},
                     {"tiles", tiles},
                     {"algorithm", flags.algorithm}};
   record.sizes = {{"batch", shape.batch},
@@ -178,7 +174,7 @@ core::StepRecord layer_record(const core::RunRecord& run, const TpLinearFlags& f
                   {"heads", shape.heads},
                   {"vocabulary", shape.vocabulary}};
   add_part(form, step_bench::kKindShares, record);
-  program::set_error(wrong_text(one, form), record);
+  program::set_error(wrong_text(bench_case, form), record);
   return record;
 }
 
@@ -189,28 +185,28 @@ int serve_layer(const TpLinearFlags& flags) {
   return 0;
 }
 
-// Runs every case that the flags ask for, prints a table and writes the records. Returns the exit status: 0, or that of
-// core::Failure if a row is wrong. Throws core::Error. Under mpirun all ranks call it; rank 0 prints and writes.
+// Runs all requested cases, prints a table and writes the records. Returns the exit status: 0, or
+// core::Failure's if a row is wrong. Throws core::Error. Under mpirun all ranks call it; rank 0 prints and writes.
 int run_tp_linear(const TpLinearFlags& flags, const program::Print& print) {
   check_cases(flags);
   if (flags.serve) return serve_layer(flags);
   const core::RunRecord run = part_run_record(flags, most_ranks(flags), step_bench::kLayerSeed);
-  program::StepTable<Row> table(columns(flags), print, program::tells(flags.mpi) ? flags.json_file : "");
+  program::StepTable<Row> table(columns(flags), print, program::writes_output(flags.mpi) ? flags.json_file : "");
   table.begin(heading_text(flags));
   table.write(run);
   Totals totals;
-  std::map<std::pair<Block, bool>, Reference> references;  // those of layers on grids separately
+  std::map<std::pair<Block, bool>, Reference> references;  // layers on grids separately
   const std::vector<Case> cases = cases_of(flags);
-  for (const Case& one : cases) {
-    const std::pair key(one.block, one.grid.has_value());
+  for (const Case& bench_case : cases) {
+    const std::pair key(bench_case.block, bench_case.grid.has_value());
     if (references.count(key) == 0) {
-      references[key] = reference_of(one, flags.shape, flags.threads);
+      references[key] = reference_of(bench_case, flags.shape, flags.threads);
     }
-    const std::vector<PartResult> forms = run_case(flags, one, references[key]);
+    const std::vector<PartResult> forms = run_case(flags, bench_case, references[key]);
     for (std::size_t f = 0; f < forms.size(); ++f) {
-      const bool is_last = &one == &cases.back() && f + 1 == forms.size();
-      table.add({one, one.tiles[f], forms[f]}, layer_record(run, flags, one, one.tiles[f], forms[f]),
-                energy_text(forms[f], is_last));
+      const bool is_last = &bench_case == &cases.back() && f + 1 == forms.size();
+      table.add({bench_case, bench_case.tiles[f], forms[f]},
+                layer_record(run, flags, bench_case, bench_case.tiles[f], forms[f]), energy_text(forms[f], is_last));
     }
     add_to(totals, forms);
   }

@@ -73,7 +73,7 @@ void consider(Points& points, int num_ranks, const sweep::Comparison& comparison
   std::optional<Best>& best = backends::asks_library(comparison.requested) ? fastest.library : fastest.ours;
   const core::Summary times = core::summarize(result.samples_us);
   if (best && times.median >= best->median_us * kClearlyFaster) return;
-  // A rule in the place of the library's own decision has to be worth it beyond doubt.
+  // A rule that replaces the library's own decision must be clearly faster.
   const bool replaces_own = best && best->algorithm == backends::kLibrary;
   if (replaces_own && (times.count < kFewSamples || times.ci_high >= best->low_us)) return;
   best = {comparison.requested, times.median, times.ci_low};
@@ -84,12 +84,12 @@ std::string library_algorithms_to_try(const TunerOptions& options, Kind kind, co
   std::string names;
   if (!options.openmpi_rules.empty()) {
     names = std::string(backends::kLibrary) + ",";
-    for (const auto& one : libraries::mpi_algorithms(kind, mpi->placement().num_ranks))
-      names += libraries::mpi_choice_text(one) + ",";
+    for (const auto& algorithm : libraries::mpi_algorithms(kind, mpi->placement().num_ranks))
+      names += libraries::mpi_choice_text(algorithm) + ",";
   }
   if (!options.nccl_tuner.empty()) {
-    for (const auto& one : options.nccl_choices)
-      if (!libraries::choice_refusal(one, kind)) names += libraries::nccl_choice_text(one) + ",";
+    for (const auto& choice : options.nccl_choices)
+      if (!libraries::choice_refusal(choice, kind)) names += libraries::nccl_choice_text(choice) + ",";
   }
   return names;
 }
@@ -124,7 +124,7 @@ sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, const transp
   return flags;
 }
 
-// Entries of one run take the place of those of the same transport, collectives and numbers of ranks.
+// Entries of a run replace the entries of the same transport, collectives and numbers of ranks.
 void replace(std::vector<tuning::Entry>& entries, const std::vector<tuning::Entry>& measured) {
   std::erase_if(entries, [&](const tuning::Entry& old) {
     return std::any_of(measured.begin(), measured.end(), [&](const tuning::Entry& entry) {
@@ -161,14 +161,14 @@ void print(const Points& points, bool compares_library) {
   }
 }
 
-// Names the points at which ours are faster than all that the library has: its tuning file cannot choose ours.
+// Names the points at which our algorithms are faster than all of the library's: its tuning file cannot choose ours.
 void print_left_out(const Points& points, const tuned_files::TunedFile& file) {
-  for (const std::string& line : file.left_out) program::to_stdout("left out: " + line + "\n");
+  for (const std::string& line : file.left_out) program::to_stdout("skipped: " + line + "\n");
   for (const auto& [point, fastest] : points) {
     if (!fastest.ours || !fastest.library || fastest.ours->median_us >= fastest.library->median_us * kClearlyFaster)
       continue;
     program::to_stdout(fmt::format(
-        "left out: {}, {} ranks, {}: {} is faster by {:.2f} times than the library's best, {}\n",
+        "skipped: {}, {} ranks, {}: {} is faster by {:.2f} times than the library's best, {}\n",
         collectives::name_of(std::get<0>(point)), std::get<1>(point), core::format_size(std::get<2>(point)),
         fastest.ours->algorithm, fastest.library->median_us / fastest.ours->median_us, fastest.library->algorithm));
   }
@@ -185,8 +185,8 @@ void write_library_files(const TunerOptions& options, const tuning::Table& table
   if (!options.openmpi_rules.empty()) {
     const auto id_of = [](Kind kind, std::string_view name) -> std::optional<int> {
       constexpr int kTwo = 2;  // lists the algorithms for two ranks, too
-      for (const auto& one : libraries::mpi_algorithms(kind, kTwo))
-        if (one.name == name) return one.id;
+      for (const auto& algorithm : libraries::mpi_algorithms(kind, kTwo))
+        if (algorithm.name == name) return algorithm.id;
       return std::nullopt;
     };
     const auto file = tuned_files::openmpi_rules_file(table.library_entries, id_of);
@@ -258,15 +258,16 @@ std::string transport_of(const FlagValue& value) {
 // "ring/ll128" and so on.
 std::vector<libraries::NcclChoice> nccl_choices_of(const FlagValue& value) {
   std::vector<libraries::NcclChoice> choices;
-  for (const FlagValue& one : value.list()) {
-    const std::vector<FlagValue> parts = one.list('/');
-    if (parts.size() != 2) throw one.refused("not an algorithm and a protocol", "for instance ring/ll128,tree/simple");
+  for (const FlagValue& part : value.list()) {
+    const std::vector<FlagValue> parts = part.list('/');
+    if (parts.size() != 2) throw part.refused("not an algorithm and a protocol", "for instance ring/ll128,tree/simple");
     try {
       choices.push_back(
           libraries::parse_nccl_choice(fmt::format("library:algo={}:proto={}", parts[0].text, parts[1].text)));
     } catch (const core::Error&) {
-      throw one.refused("not an algorithm and a protocol of NCCL",
-                        "ring, tree, nvls, nvlstree, collnetdirect, collnetchain or pat before /ll, /ll128 or /simple");
+      throw part.refused(
+          "not an algorithm and a protocol of NCCL",
+          "ring, tree, nvls, nvlstree, collnetdirect, collnetchain or pat before /ll, /ll128 or /simple");
     }
   }
   return choices;
@@ -286,15 +287,17 @@ const std::array kFlags{
          [](TunerOptions& o, const FlagValue& v) { o.step_factor = integer(v, 2, 64); }},
     Flag{"--time-budget", "120", "seconds for the whole run",
          [](TunerOptions& o, const FlagValue& v) { o.time_budget_s = v.number(0, 1e9); }},
-    Flag{"--output", "the user's table", "file for the table; --algo auto reads the user's",
+    Flag{"--output", "the user's table", "file for the table; --algo auto reads the user's table",
          [](TunerOptions& o, const FlagValue& v) { o.path = file_name(v); }},
     Flag{"--openmpi-rules", "",
-         "with --transport mpi: measures Open MPI's own algorithms too, and writes its rules file",
+         "with --transport mpi: also measure Open MPI's own algorithms, and write its rules to this file",
          [](TunerOptions& o, const FlagValue& v) { o.openmpi_rules = file_name(v); }},
-    Flag{"--nccl-tuner", "",
-         "with --transport nccl: measures NCCL's own algorithms too, and writes the CSV of its tuner plugin",
-         [](TunerOptions& o, const FlagValue& v) { o.nccl_tuner = file_name(v); }},
-    Flag{"--nccl-choices", kNcclChoices, "NCCL's algorithms and protocols to measure, those that the GPUs support",
+    Flag{
+        "--nccl-tuner", "",
+        "with --transport nccl: also measure NCCL's own algorithms, and write the CSV of its tuner plugin to this file",
+        [](TunerOptions& o, const FlagValue& v) { o.nccl_tuner = file_name(v); }},
+    Flag{"--nccl-choices", kNcclChoices,
+         "NCCL's algorithms and protocols to measure, a list; ignores those that the GPUs do not support",
          [](TunerOptions& o, const FlagValue& v) { o.nccl_choices = nccl_choices_of(v); }},
     Flag{"--nccl-channels", "0", "channels in each row of the CSV; 0: NCCL's own number, with which it was measured",
          [](TunerOptions& o, const FlagValue& v) { o.nccl_channels = integer(v, 0, 64); }},

@@ -110,8 +110,8 @@ TunedFile nccl_tuner_file(std::span<const Entry> entries, int channels) {
 
 namespace {
 
-// enum COLLTYPE of Open MPI 4.0 to 5.0 (ompi/mca/coll/base/coll_base_functions.h). MPI_Alltoallv is left out, as its
-// rules cannot depend on the size; our reduce_scatter is MPI_Reduce_scatter_block.
+// enum COLLTYPE of Open MPI 4.0 to 5.0 (ompi/mca/coll/base/coll_base_functions.h). MPI_Alltoallv is missing, because
+// its rules cannot depend on the size; our reduce_scatter is MPI_Reduce_scatter_block.
 std::optional<int> openmpi_collective(Kind kind) {
   switch (kind) {
     case Kind::all_gather:
@@ -184,7 +184,7 @@ std::string rules_text(int num_ranks, const std::vector<Rule>& rules) {
   return text;
 }
 
-// Rules of a number of ranks hold from it up to the next that has some, and those of the least for all below: so
+// Rules for a number of ranks apply up to the next number with rules, and the smallest number's to all below: so
 // numbers that were not measured get rules of their own, which leave the decision to Open MPI.
 std::string collective_text(Kind kind, int id, const ByRanks& by_ranks, const AlgorithmId& id_of) {
   const std::vector<Rule> none{{0, kOwnDecision, "own decision"}};

@@ -29,11 +29,11 @@ struct Range {
 // `points` are of one collective and number of ranks, in any order. Neighbours with one algorithm are one range.
 std::vector<Range> ranges_of(std::span<const tuning::Entry> points);
 
-// Configuration of NCCL's example tuner plugin, as NCCL 2.27 to 2.30 have it (ext-tuner/example/README.md): a row
+// Configuration of NCCL's example tuner plugin, as in NCCL 2.27 to 2.30 (ext-tuner/example/README.md): a row
 //   collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff
 // for each range of a point's entry "library:algo=ring:proto=ll128" of the transport nccl. Bytes are the larger of
 // input and output, as in algbw. channels: of each row; 0 for NCCL's own number (its getAlgoInfo takes the plugin's
-// only if it is not 0), where the plugin's README says -1, which the plugin turns into 1.
+// only if it is not 0), where the plugin's README has -1, which the plugin turns into 1.
 TunedFile nccl_tuner_file(std::span<const tuning::Entry> entries, int channels);
 
 // Number of an algorithm in Open MPI's settings; nothing if the library has no algorithm of that name.

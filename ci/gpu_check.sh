@@ -8,6 +8,7 @@
 #   ci/gpu_check.sh --list                 the steps, the seconds that each is likely to take, and its limit
 # Environment: LIST (first; second: steps for which the first ten minutes are too short; sanitize: small cases under
 # compute-sanitizer), PYTHON (python3), CUDA_FOLDERS (where CUDA may be), BUDGET_S (540), PACK_EVERY_S (15).
+# A bundle with a file stand_in.txt is a dry run's (ci/gpu_dry_run.sh): its libraries compute nothing, results are not judged.
 # Status: 0 all steps that could run succeeded, 1 a step failed or took too long, 2 wrong usage, 3 no GPU: nothing could run.
 set -uo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -110,6 +111,15 @@ find_tool() {
   done
 }
 
+# Keeps the GPUs' device files open to the end of this script. Where the driver is not in persistence mode, it shuts a GPU down
+# when the last client closes its file, and each of 50 programs would wait seconds until the GPU is up again.
+hold_gpus() {
+  local file held
+  for file in ${GPU_FILES:-/dev/nvidia[0-9]*}; do
+    [ ! -c "$file" ] || { exec {held}<>"$file"; } 2>/dev/null || echo "cannot hold $file open"
+  done
+}
+
 # Facts about the machine, for the log's reader: nothing depends on them.
 describe() {
   echo "===== facts"
@@ -184,13 +194,13 @@ run_step() {
   limited "$(seconds_for "$name")" "${words[@]}" >"$output" 2>&1 </dev/null
   status=$?
   seconds[$name]=$(tenths $(($(now_ms) - start)))
-  result[$name]=$(verdict "$name" "$status" "$output")
+  result[$name]=$("${dry}verdict" "$name" "$status" "$output")
   echo "${result[$name]}, ${seconds[$name]} s"
   { echo "===== $name: ${result[$name]}, ${seconds[$name]} s"; cat "$output"; } >>"$log"
   [ -n "$no_gpu" ] || no_gpu=$(grep -om1 'no CUDA device: .*' "$output")
   case ${result[$name]} in
     ok) tail -n 8 "$output" ;;
-    left\ out*) ;;
+    left\ out* | ran*) ;;
     *) tail -n 25 "$output"
       evidence >>"$log" 2>&1
       [[ ${needs[$name]} != *again* || -z $sanitizer || -n $no_gpu ]] || repeat "$name" ;;
@@ -218,13 +228,16 @@ repeat() {
 # The step's command, one line per word; no word contains blanks.
 words_of() {
   local word given
+  [ -z "$dry" ] || echo "LOCKSTEP_STAND_IN_FACTS=$bundle/stand_in.txt"
+  [ -z "$dry" ] || echo "LOCKSTEP_STAND_IN_REPORT=$records/stand_in_report.txt"
   # Python brings its own libraries, which the bundle's must not replace.
   [[ ${command[$1]} == *'{python}'* ]] || echo "LD_LIBRARY_PATH=$(library_path)"
   read -ra given <<<"${command[$1]}"
   for word in "${given[@]}"; do
     word=${word//'{B}'/$bundle} word=${word//'{O}'/$records} word=${word//'{S}'/$scripts} word=${word//'{python}'/$python}
     word=${word//'{ncu}'/$ncu}
-    echo "${word//'{sanitizer}'/$sanitizer}"
+    printf '%s\n' "${word//'{sanitizer}'/$sanitizer}"  # echo would take a word -e as its own
+    [[ -z $dry || $word != */all_reduce_perf ]] || printf '%s\n' -c 0  # no results are compared
   done
 }
 
@@ -237,12 +250,32 @@ seconds_for() { echo $((limit[$1] < budget_s - SECONDS ? limit[$1] : budget_s - 
 
 # A test program without a GPU skips all its tests and reports that none has passed.
 verdict() {
+  local absent
   case $2 in
     0) if ! grep -q '^\[  PASSED  \] 0 tests' "$3"; then echo ok; else
          echo "left out: $(grep -om1 'no CUDA device: .*' "$3" || echo "its tests were skipped")"
        fi ;;
     124 | 137) echo "killed: it took more than ${limit[$1]} s" ;;
-    *) echo "failed with status $2" ;;
+    *) absent=$(grep -om1 '[A-Za-z]* cannot be opened (add its folder' "$3" | cut -d' ' -f1)
+      if [ -n "$absent" ]; then echo "left out: $absent was not found"; else echo "failed with status $2"; fi ;;
+  esac
+}
+
+# The same in a dry run, in which a wrong result (status 7, or 1 of a test program) is no failure: nothing was computed. The
+# stand-in's report has a line for each launch that it refused, and a last one. Records of nothing are not kept.
+dry_verdict() {
+  local report=$records/stand_in_report.txt launched refused error
+  rm -f "$records"/*.json*
+  launched=$(awk '$1 == "launched" { sum += $2 } END { print sum + 0 }' "$report" 2>/dev/null)
+  refused=$(grep -m1 '^refused' "$report" 2>/dev/null)
+  error=$(grep -m1 -E '\(cuda[A-Z]\w+\)' "$3")
+  rm -f "$report"
+  case $2 in
+    124 | 137) verdict "$@" ;;
+    *) if [ -n "$refused" ]; then echo "failed: a launch was $refused"
+       elif [ -n "$error" ]; then echo "failed: $error"
+       elif [[ $2 == [017] ]] && [ -n "$launched" ]; then echo "ran: $launched launches, results not computed"
+       else echo "failed with status $2"; fi ;;
   esac
 }
 
@@ -272,7 +305,7 @@ summary() {
   printf '%-18s %5s  %s\n' step s result
   for name in "${chosen[@]}"; do
     printf '%-18s %5s  %s\n' "$name" "${seconds[$name]}" "${result[$name]}"
-    case ${result[$name]} in ok | left\ out*) ;; *) bad=$((bad + 1)) ;; esac
+    case ${result[$name]} in ok | left\ out* | ran*) ;; *) bad=$((bad + 1)) ;; esac
   done
   echo
   if [ -n "$no_gpu" ]; then echo "ci/gpu_check.sh: nothing ran on a GPU: $no_gpu"; return 3; fi
@@ -297,11 +330,16 @@ if [ -f "$bundle" ]; then
 fi
 [ -f "$bundle/needs.txt" ] || { rm -rf "$records" "$unpacked"; fail "$1 is not what ci/gpu_build.sh makes: it has no needs.txt"; }
 bundle=$(cd "$bundle" && pwd)
-python=$(command -v "${PYTHON:-python3}" || true) sanitizer=$(find_tool compute-sanitizer) ncu=$(find_tool ncu) no_gpu=""
+python=$(command -v "${PYTHON:-python3}" || true) sanitizer=$(find_tool compute-sanitizer) ncu=$(find_tool ncu) no_gpu="" dry=""
 pack_for_ever </dev/null >/dev/null 2>&1 & packer=$!
 trap finish EXIT
 trap 'exit 143' TERM INT HUP
-{ describe; find_libraries; } >"$log" 2>&1
+if [ -f "$bundle/stand_in.txt" ]; then
+  dry=dry_
+  for name in "${names[@]}"; do limit[$name]=$((3 * limit[$name])); done  # references are computed by what cores there are
+fi
+hold_gpus
+{ find_libraries; describe; } >"$log" 2>&1
 grep -v '^ ' "$log" | head -n 40
 for name in "${chosen[@]}"; do run_step "$name"; done
 [ -z "$python" ] || timeout 10 "$python" "$scripts/gpu_targets.py" "$records" 2>&1 | tee -a "$log"

@@ -17,7 +17,7 @@ STEPS = """\
 # name | likely/limit | needs | command
 device | 1/5 | -    | {B}/tests/device
 hangs  | 1/1 | gpu  | {B}/bin/hangs
-fails  | 1/5 | gpu  | {B}/bin/fails --filter=*a* {O}/fails.jsonl
+fails  | 1/5 | gpu  | {B}/bin/fails -e 8 --filter=*a* {O}/fails.jsonl
 needs  | 1/5 | gpu  | {B}/bin/needs
 script | 1/5 | gpu python | {python} {S}/../not_there.py
 last   | 1/5 | gpu  | {B}/bin/last
@@ -90,7 +90,7 @@ def test_nothing_of_a_hanging_program_stays(bundle):
 
 def test_patterns_in_commands_are_not_files_and_places_are_filled_in(bundle):
     bundle.run("fails")
-    assert re.search(r"arguments: --filter=\*a\* /\S+/fails.jsonl\n", bundle.log())
+    assert re.search(r"arguments: -e 8 --filter=\*a\* /\S+/fails.jsonl\n", bundle.log())
 
 
 def test_without_a_gpu_it_comes_to_its_end_and_says_so_in_one_line(bundle):
@@ -138,6 +138,11 @@ def test_a_library_that_a_program_runs_without_leaves_nothing_out(bundle):
     (bundle.folder / "needs.txt").write_text("bin/last libneeded.so.7?\n")
     done = bundle.run("last")
     assert "libneeded.so.7: not found" in done.stdout and table_of(done.stdout) == {"last": "ok"}
+
+
+def test_a_step_that_finds_no_library_when_it_needs_one_is_left_out(bundle):
+    bundle.program("bin/last", "echo 'last: cuBLASLt cannot be opened (add its folder to LD_LIBRARY_PATH): x'; exit 2")
+    assert table_of(bundle.run("last").stdout) == {"last": "left out: cuBLASLt was not found"}
 
 
 def test_the_newest_nccl_is_taken(bundle, tmp_path):
@@ -251,6 +256,39 @@ def test_after_a_failure_the_driver_is_asked(bundle):
     bundle.run("fails", PATH=bundle.with_tools)
     after = bundle.log().split("the driver after this failure")[1]
     assert "Xid (PCI:0000:01:00): 31" in after and "all GPUs" in after and "nothing" not in after
+
+
+def test_gpus_are_held_open_while_steps_run(bundle):
+    bundle.program("bin/last", "readlink /proc/self/fd/*")
+    bundle.run("last", GPU_FILES="/dev/zero /not/there")
+    assert "/dev/zero" in bundle.log()
+    bundle.run("last", GPU_FILES="/not/there")
+    assert "/dev/zero" not in bundle.log()
+
+
+def test_a_dry_run_judges_no_results_but_refused_launches(bundle):
+    (bundle.folder / "stand_in.txt").write_text("")
+    said = {"wrong": "echo launched 12 >>$LOCKSTEP_STAND_IN_REPORT; echo '{}' >$1/wrong.jsonl; exit 7",
+            "refused": "echo 'refused 2 x k: 49152 bytes' >>$LOCKSTEP_STAND_IN_REPORT; exit 2",
+            "cuda": "echo 'copy failed on rank 0: no such stream (cudaErrorInvalidResourceHandle)'; exit 1",
+            "usage": "echo launched 0 >>$LOCKSTEP_STAND_IN_REPORT; exit 6", "crash": "exit 139"}
+    for name, text in said.items():
+        bundle.program(f"bin/{name}", text)
+    bundle.steps.write_text("".join(f"{name} | 1/5 | gpu | {{B}}/bin/{name} {{O}}\n" for name in said))
+    done = bundle.run()
+    assert table_of(done.stdout) == {
+        "wrong": "ran: 12 launches, results not computed", "refused": "failed: a launch was refused 2 x k: 49152 bytes",
+        "cuda": "failed: copy failed on rank 0: no such stream (cudaErrorInvalidResourceHandle)",
+        "usage": "failed with status 6", "crash": "failed with status 139"}
+    assert done.returncode == 1 and "wrong.jsonl" not in packed(bundle)
+    assert "dry run without a GPU, nothing was computed: 1 steps well, 4 failed" in (bundle.out / "summary.html").read_text()
+
+
+@pytest.mark.parametrize("words, expected", [([], "needs OUT"), (["{out}"], "is no bundle; ci/gpu_build.sh makes one")])
+def test_a_dry_run_needs_a_folder_and_a_bundle(bundle, words, expected):
+    done = subprocess.run([CI / "gpu_dry_run.sh", *(word.format(out=bundle.out) for word in words)], capture_output=True, text=True,
+                          env={**os.environ, "BUNDLE": str(bundle.empty)})
+    assert done.returncode == 2 and expected in done.stderr
 
 
 def test_the_real_steps_name_every_gpu_test():

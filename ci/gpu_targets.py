@@ -232,7 +232,7 @@ class StepResult:
     @property
     def mark(self) -> str:
         """CSS class of the result on the page."""
-        return "good" if self.result == "ok" else "none" if self.result.startswith("left out") else "bad"
+        return "good" if self.result.split(":")[0] in ("ok", "ran") else "none" if self.result.startswith("left out") else "bad"
 
 
 def steps_in(folder: Path) -> list[StepResult]:
@@ -244,7 +244,8 @@ def steps_in(folder: Path) -> list[StepResult]:
 def headline(steps: list[StepResult], findings: list[Finding]) -> str:
     numbers = {mark: sum(step.mark == mark for step in steps) for mark in ("good", "bad", "none")}
     met, missed = (sum(finding.met is verdict for finding in findings) for verdict in (True, False))
-    return (f"{numbers['good']} steps well, {numbers['bad']} failed, {numbers['none']} left out; "
+    dry = "dry run without a GPU, nothing was computed: " if any(step.result.startswith("ran") for step in steps) else ""
+    return (f"{dry}{numbers['good']} steps well, {numbers['bad']} failed, {numbers['none']} left out; "
             f"{met} targets met, {missed} missed")
 
 

@@ -3,6 +3,8 @@ include(GNUInstallDirs)
 
 option(LOCKSTEP_WERROR "Treat warnings as errors (CI does)" OFF)
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for all targets: empty, 'address,undefined' or 'thread'")
+set(LOCKSTEP_LIBRARIES STATIC CACHE STRING
+  "Kind of our libraries: STATIC, or SHARED if many programs are carried elsewhere: kernels are then there once, and CUDA's runtime is shared, too")
 option(LOCKSTEP_UNITE "Compile several sources of a target at a time: a build from nothing takes half as long" OFF)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -11,6 +13,7 @@ endif()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE)
@@ -92,7 +95,7 @@ function(lockstep_unite name)
   endif()
 endfunction()
 
-# lockstep_imported(name file): a library of others as Lockstep::name. Those who use our installed libraries find it anew
+# lockstep_imported(name file): a library of others as Lockstep::name. Users of our installed libraries find it again
 # (cmake/LockstepConfig.cmake.in): no path of this machine is installed.
 function(lockstep_imported name file)
   add_library(Lockstep::${name} UNKNOWN IMPORTED GLOBAL)
@@ -131,7 +134,8 @@ endfunction()
 function(lockstep_library name)
   cmake_parse_arguments(arg "" "FOLDER" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   lockstep_sources(arg_SOURCES .cpp "${arg_FOLDER}" ${arg_SOURCES})
-  add_library(${name} STATIC ${arg_SOURCES})
+  add_library(${name} ${LOCKSTEP_LIBRARIES} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES DEFINE_SYMBOL "")  # the same definitions as in a precompiled header
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:lockstep_flags> ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   lockstep_compile_library(${name})
   lockstep_unite_later(${name})

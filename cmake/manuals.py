@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes man pages and bash completion of programs from what each says of its own flags (PROGRAM --describe).
+"""Makes man pages and bash completion of programs from each program's description of its flags (PROGRAM --describe).
 
     cmake/manuals.py --output FOLDER PROGRAM...
 
@@ -63,9 +63,9 @@ def described(program: Path, *command: str) -> Command:
     done = subprocess.run(call, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(call)}: status {done.returncode}: {done.stderr.strip()}")
-    said = json.loads(done.stdout)
-    commands = {one["name"]: one["meaning"] for one in said["commands"]} if not command else {}
-    return Command((program.name, *command), said["version"], said["purpose"], commands, [Flag(**flag) for flag in said["flags"]])
+    described = json.loads(done.stdout)
+    commands = {entry["name"]: entry["meaning"] for entry in described["commands"]} if not command else {}
+    return Command((program.name, *command), described["version"], described["purpose"], commands, [Flag(**flag) for flag in described["flags"]])
 
 
 def with_commands(program: Path) -> list[Command]:

@@ -42,7 +42,7 @@ class Hosts:
         self.tuning = str(self.out / "tuning.json")  # not the table of this machine
 
     def ran(self, *command: object) -> str:
-        """Output of a command with a rank on each host; namespaces.sh has told Open MPI how to start them."""
+        """Output of a command with a rank on each host; namespaces.sh has configured Open MPI to start them."""
         addresses = output_of([NAMESPACES, "addresses", self.options.hosts]).strip()
         return output_of(["mpirun.openmpi", "--host", addresses, "-np", self.options.hosts, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
                           "-x", "LOCKSTEP_TUNING", *command], LOCKSTEP_TUNING=self.tuning)

@@ -28,7 +28,7 @@ from reports.units import time_text
 TARGETS = ["kernels_bench", "peers"]
 # Regular expressions of kernels_bench's names, one per group that runs together.
 FAMILIES = (r"^gelu ^layernorm|^residual_layernorm ^rmsnorm|^residual_rmsnorm ^softmax ^cross_entropy ^adamw/.*N16M "
-            r"^momentum/.*N16M ^(sum_of_squares|finite_check)/.*N16M ^residual_add ^reduction/.*(64KiB|16MiB) ^(un)?pack_bucket ^cast "
+            r"^momentum/.*N16M ^sum_of_squares/.*N16M ^residual_add ^reduction/.*(64KiB|16MiB) ^(un)?pack_bucket ^cast "
             r"^quantize|^dequantize ^dropout ^embedding ^attention_[bfm] ^attention_decode/.*S1_ ^gemm")
 
 SMALL_SHARE = 0.02  # share of a case's largest operand; smaller ones are left out of its streams (a norm's gamma, scales of blocks)

@@ -392,7 +392,6 @@ ONE_WAY: dict[str, Maker] = {
     "cross_entropy": cross_entropy, "cross_entropy_stats": cross_entropy_stats, "cross_entropy_finish": cross_entropy_finish,
     **dict.fromkeys(OPTIMIZERS, optimizer),
     "sum_of_squares": lambda _, t: lambda: torch.linalg.vector_norm(t["x"]),
-    "finite_check": lambda _, t: lambda: torch.isfinite(t["x"]).all(),
     "residual_add": lambda _, t: lambda: torch.add(t["a"], t["b"]),
     "cast": lambda _, t: lambda: t["x"].to(t["y"].dtype),
     "quantize_int8": quantize, "dequantize_int8": dequantize,

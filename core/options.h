@@ -73,6 +73,13 @@ struct OptionText {
     }
   }
 
+  // The text itself, if the parser takes it.
+  template <class Parse>
+  std::string checked_by(const Parse& parse) const {
+    parsed_by(parse);
+    return text;
+  }
+
   std::int64_t integer(std::int64_t min, std::int64_t max = std::numeric_limits<std::int32_t>::max()) const;
   std::int32_t int32(std::int32_t min, std::int32_t max = std::numeric_limits<std::int32_t>::max()) const {
     return static_cast<std::int32_t>(integer(min, max));

@@ -205,7 +205,7 @@ void RecordFile::write_line(const std::string& line) {
 }
 
 void RecordFile::rewrite_line(const std::string& line) {
-  LOCKSTEP_CHECK(num_lines_ > 0, "there is a line to write anew");
+  LOCKSTEP_CHECK(num_lines_ > 0, "there is a line to rewrite");
   write_at(last_begins_, line);
 }
 

@@ -169,7 +169,7 @@ GpuDeviceRecord device_record(const CudaDeviceInfo& gpu) {
 constexpr std::array<std::string_view, 5> kThrottles{"power cap", "hardware slowdown", "software thermal",
                                                      "hardware thermal", "power brake"};
 
-bool says(const GpuStateRecord& state, std::string_view limit) {
+bool is_limited_by(const GpuStateRecord& state, std::string_view limit) {
   return state.clock_limits &&
          std::find(state.clock_limits->begin(), state.clock_limits->end(), limit) != state.clock_limits->end();
 }
@@ -182,9 +182,9 @@ std::string clock_change(std::string_view clock, std::optional<double> before, s
 
 std::string change_of(const GpuStateRecord& before, const GpuStateRecord& after, double most_change) {
   for (const std::string_view throttle : kThrottles) {
-    if (says(after, throttle) && !says(before, throttle)) return std::string(throttle);
+    if (is_limited_by(after, throttle) && !is_limited_by(before, throttle)) return std::string(throttle);
   }
-  if (says(before, "idle") || says(after, "idle")) return "";
+  if (is_limited_by(before, "idle") || is_limited_by(after, "idle")) return "";
   const std::string change = clock_change("SM", before.sm_mhz, after.sm_mhz, most_change);
   return change.empty() ? clock_change("memory", before.memory_mhz, after.memory_mhz, most_change) : change;
 }

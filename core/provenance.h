@@ -73,7 +73,7 @@ struct ClockBounds {
 std::optional<std::string> clock_disturbance(std::span<const GpuStateRecord> before,
                                              std::span<const GpuStateRecord> after, double most_change);
 
-// Takes the samples of a row anew, a bounded number of times, where the clocks of a GPU have changed meanwhile.
+// Repeats the samples of a row, a bounded number of times, if the clocks of a GPU have changed meanwhile.
 class SteadyClocks {
  public:
   using Look = std::function<std::vector<GpuStateRecord>()>;  // GpuWatch::now(); none: there is nothing to see

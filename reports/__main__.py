@@ -27,11 +27,11 @@ def _positive(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     called = Path(sys.argv[0]).name
     parser = _Parser(prog=called if called == "lockstep-report" else "python3 -m reports",
-                     description="Makes a page of record files (docs/record_format.md).")
+                     description="Makes a report from record files (docs/record_format.md).")
     parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz), nccl-tests' text or JSON, OSU's text")
     parser.add_argument("-o", "--output", default="out/report", metavar="DIR",
-                        help="folder of the page; a report that is there is replaced (default: %(default)s)")
-    parser.add_argument("--ranks", type=_positive, metavar="N", help="number of ranks in outputs of other tools, whatever they say (OSU's says none)")
+                        help="folder for the report; replaces a report that is there (default: %(default)s)")
+    parser.add_argument("--ranks", type=_positive, metavar="N", help="number of ranks for outputs of other tools; overrides what they state (OSU's states none)")
     parser.add_argument("--collective", metavar="NAME", help="collective (all_reduce, ...) of nccl-tests' tables that name none")
     parser.add_argument("--version", action="version", version=f"lockstep-report (Lockstep) {VERSION}")
     parser.add_argument("--summary", action="store_true", help="only print the main findings; write nothing")

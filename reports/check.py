@@ -31,9 +31,9 @@ def have(lines: list) -> str:
     return "has" if len(lines) == 1 else "have"
 
 
-def found_note(level: str, found: list, noun: str, told: Callable[[list], str], before: str = "") -> list[Note]:
+def found_note(level: str, found: list, noun: str, text_of: Callable[[list], str], before: str = "") -> list[Note]:
     """A note on what was found, if anything was."""
-    return [Note(level, f"{before}{counted(len(found), noun)} {told(found)}.")] if found else []
+    return [Note(level, f"{before}{counted(len(found), noun)} {text_of(found)}.")] if found else []
 
 
 def notes_on_runs(records: Records) -> list[Note]:
@@ -41,7 +41,7 @@ def notes_on_runs(records: Records) -> list[Note]:
 
 
 def _of_readers(records: Records) -> Iterable[Note]:
-    """Notes of the readers of other tools' files on what they left out or took with a reservation."""
+    """Notes of readers, mostly of other tools' files, on what they skipped or took with a reservation."""
     return [Note("warning", note) for run in records.runs for note in run.notes or ()]
 
 
@@ -64,16 +64,16 @@ def machine_text(machine: Machine) -> str:
 
 def _apart(records: Records) -> str:
     if any(line.basis == "simulated" for line in records.schedules + records.simulations):
-        return "which are never in one plot (what is simulated stands beside any)"
+        return "which are never in one plot (simulated values accompany any)"
     return "which are never in one plot"
 
 
 def _machines(records: Records) -> Iterable[Note]:
     machines = {run.machine.fingerprint: run.machine for run in records.runs}
     if len(machines) > 1:
-        told = [f"machine {i} is {machine_text(m)}" for i, m in enumerate(machines.values(), start=1)]
+        phrases = [f"machine {i} is {machine_text(m)}" for i, m in enumerate(machines.values(), start=1)]
         yield Note("warning", f"These records come from {len(machines)} machines, {_apart(records)}: "
-                              f"{joined(told)}. Do not compare times between them.")
+                              f"{joined(phrases)}. Do not compare times between them.")
 
 
 def _builds(records: Records) -> Iterable[Note]:
@@ -81,12 +81,12 @@ def _builds(records: Records) -> Iterable[Note]:
     foreign = [run for run in records.runs if run.is_foreign]
     if foreign:
         tools = joined(sorted({tool for run in foreign for tool in run.libraries}))
-        yield Note("info", f"{counted(len(foreign), 'run')} {have(foreign)} been read from the output of {tools}, which does not say the "
+        yield Note("info", f"{counted(len(foreign), 'run')} {have(foreign)} been read from the output of {tools}, which does not state the "
                            "cores of its machine, nor its source and build.")
     if len(builds) > 1:
-        told = [f"build {i} is {b.short_revision}, {b.compiler}, {b.type}" for i, b in enumerate(builds, start=1)]
+        phrases = [f"build {i} is {b.short_revision}, {b.compiler}, {b.type}" for i, b in enumerate(builds, start=1)]
         yield Note("warning", f"These records come from {len(builds)} builds, {_apart(records)}: "
-                              f"{joined(told)}.")
+                              f"{joined(phrases)}.")
     if any(build.dirty for build in builds):
         yield Note("warning", "The source had uncommitted changes: the revision alone does not repeat these numbers.")
     if any(build.revision == "unknown" for build in builds):
@@ -126,7 +126,7 @@ def _days(records: Records) -> Iterable[Note]:
 
 def _empty_runs(records: Records) -> Iterable[Note]:
     used = {line.run.run for line in records.lines}
-    return found_note("warning", [run.program for run in records.runs if run.run not in used], "run",
+    return found_note("warning", [run.program for run in records.runs if run.run not in used and not run.notes], "run",
                       lambda empty: f"left no rows: {joined(sorted(set(empty)))}")
 
 
@@ -141,9 +141,9 @@ def notes_on_collectives(records: Records, results: Iterable[PanelResult]) -> li
 
 def _bad(lines: Iterable, timed: str, noun: str, names: Callable[[list], str]) -> list[Note]:
     """Wrong and failed rows or kernels."""
-    wrong, failed = ([one for one in lines if one.status == status] for status in ("wrong", "failed"))
+    wrong, failed = ([line for line in lines if line.status == status] for status in ("wrong", "failed"))
     return [*found_note("error", wrong, timed, lambda _: (
-                f"had wrong results and {are(wrong)} left out of every plot and sentence: {names(wrong)}")),
+                f"had wrong results and {are(wrong)} excluded from every plot and sentence: {names(wrong)}")),
             *found_note("error", failed, noun, lambda _: f"failed and {have(failed)} no times: {names(failed)}")]
 
 
@@ -206,7 +206,7 @@ def notes_on_schedules(records: Records) -> list[Note]:
 
 def _hidden(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
     return found_note("info", [0] * repeated(lines), "step", lambda found: (
-        f"of earlier runs {are(found)} left out: a later one is of the same schedule, workload and basis"))
+        f"of earlier runs {are(found)} ignored: a later run has the same schedule, workload and basis"))
 
 
 def _late(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
@@ -227,7 +227,7 @@ def _shortest(line: ScheduleLine) -> float:
 def _without_timeline(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
     without = sorted({line.schedule for line in lines if not line.timeline})
     if without:
-        yield Note("info", f"No timeline is recorded of {joined(without)}: no chart is drawn of "
+        yield Note("info", f"No timeline was recorded for {joined(without)}, so there is no chart of "
                            f"{'it' if len(without) == 1 else 'them'}.")
 
 
@@ -255,8 +255,8 @@ def _names(kernels: Iterable[Kernel], most: int = 6) -> str:
 def _not_run(kernels: tuple[Kernel, ...]) -> Iterable[Note]:
     left_out = [kernel for kernel in kernels if not kernel.was_run]
     if left_out:
-        yield Note("warning", f"{len(left_out)} of {counted(len(kernels), 'kernel')} to be timed (kernel, shape, dtype, way) were left out, "
-                              f"as the time budget was over: {_names(left_out)}.")
+        yield Note("warning", f"{len(left_out)} of {counted(len(kernels), 'kernel')} to be timed (kernel, shape, dtype, way) were skipped, "
+                              f"because the time budget had run out: {_names(left_out)}.")
 
 
 def _unchecked(kernels: Iterable[Kernel]) -> Iterable[Note]:
@@ -267,10 +267,10 @@ def _unchecked(kernels: Iterable[Kernel]) -> Iterable[Note]:
 def _threads(kernels: Iterable[Kernel]) -> Iterable[Note]:
     many = sorted({(k.threads, k.run.machine.cores) for k in kernels if k.threads > k.run.machine.cores})
     if many:
-        told = joined([f"{threads} threads on {counted(cores, 'core')}" for threads, cores in many])
-        yield Note("warning", f"More threads than cores: {told}. Threads then take turns.")
+        text = joined([f"{threads} threads on {counted(cores, 'core')}" for threads, cores in many])
+        yield Note("warning", f"More threads than cores: {text}. Threads then take turns.")
     yield from found_note("warning", [kernel for kernel in kernels if len(set(kernel.cores)) < len(kernel.cores)], "timed kernel",
-                          lambda shared: f"two threads were seen on one core: those times are of fewer cores than they say ({_names(shared)})", "In ")
+                          lambda shared: f"two threads were seen on one core: those times used fewer cores than stated ({_names(shared)})", "In ")
 
 
 def _inconsistent(kernels: Iterable[Kernel]) -> Iterable[Note]:
@@ -288,8 +288,8 @@ def _without_ceiling(roofline: Roofline) -> Iterable[Note]:
         missing = [kernel for kernel in cases.values() if kernel.share is None]
         name = way_text(way, roofline.device)
         if missing and not roofline.ceilings_for(way).all:
-            yield Note("warning", f"{name}: no ceilings were measured for it, so nothing can be said of its "
-                                  f"{counted(len(missing), 'kernel')} against a limit.")
+            yield Note("warning", f"{name}: no ceilings were measured for it, so no limit is known for its "
+                                  f"{counted(len(missing), 'kernel')}.")
         elif missing:
             yield Note("warning", f"{name}: {counted(len(missing), 'timed kernel')} of {len(cases)} {have(missing)} "
                                   f"no ceiling and no share: {_names(missing)}.")
@@ -298,7 +298,7 @@ def _without_ceiling(roofline: Roofline) -> Iterable[Note]:
 def _above(roofline: Roofline) -> Iterable[Note]:
     above = sorted((kernel for kernel in _all_timed(roofline) if (kernel.share or 0) > ABOVE), key=lambda kernel: -kernel.share)
     return found_note("warning", above, "timed kernel", lambda _: (
-        f"{are(above)} faster than the ceiling that is to bind {'it' if len(above) == 1 else 'them'}, {case_of(above[0]).full} most "
+        f"{are(above)} faster than the ceiling that should bind {'it' if len(above) == 1 else 'them'}, {case_of(above[0]).full} most "
         f"({above[0].cache}, {counted(above[0].threads, 'thread')}: {share_text(above[0].share)}): its operands came from a nearer cache "
         "than is supposed, or the machine was slower when the ceiling was measured"))
 
@@ -330,7 +330,7 @@ def _drift(roofline: Roofline) -> Iterable[Note]:
     spread = drift_of(roofline.found)
     if spread and spread[0] > DRIFT:
         yield Note("warning", f"the runs measured different ceilings, by up to {short(spread[0], 3)} times "
-                              f"({spread[1]}): the machine was not alike in all of them. Each share is of its own "
+                              f"({spread[1]}): the machine differed between runs. Each share refers to its own "
                               "run's ceiling; the plot has the latest.")
 
 

@@ -50,7 +50,7 @@ def _shape(prefix: str) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """Text of a file, what the user says of it, and what a reader leaves out of it."""
+    """Text of a file, what the user states about it, and what a reader skips."""
 
     name: str
     text: str
@@ -73,7 +73,7 @@ class Text:
         self.left.setdefault(kind, []).append(what)
 
     def notes(self) -> list[str]:
-        """A line for each kind of what was left out: how often, and the first three of it."""
+        """A line for each kind of text that was skipped: how often, and the first three examples."""
         return [f"{Path(self.name).name}: {kind} ({len(found)}): {', '.join(list(dict.fromkeys(found))[:3])}"
                 + (", ..." if len(set(found)) > 3 else "") for kind, found in self.left.items()]
 
@@ -97,8 +97,8 @@ _PER_NODE = ("-ppn", "--ppn", "-perhost", "-npernode", "--npernode", "--ntasks-p
 
 
 def processes_of(command: str, program: str) -> Optional[int]:
-    """Number of processes that a line with a launcher (mpirun, srun, jsrun, ...) and a program (a pattern) starts; 0 if it does not say;
-    None if it is no such line. Parts between colons (MPMD) add up."""
+    """Number of processes that a line with a launcher (mpirun, srun, jsrun, ...) and a program (a pattern) starts; 0 if it does not state it;
+    None if it is not such a line. Parts between colons (MPMD) add up."""
     if not (launcher := _LAUNCHER.search(command)) or not re.search(program, command[launcher.end():]):
         return None
     parts = [_started_by(launcher[1], re.split(program, part)[0]) for part in re.split(r"\s:\s", command[launcher.end() - 1:])]
@@ -152,22 +152,22 @@ class Measured:
 EXECUTORS = {"local": "direct", "mpi": "message", "cuda": "cuda", "nccl": "nccl", "simulated": "simulated"}  # of our plans
 
 
-def row_line(run: Line, one: Measured) -> Line:
+def row_line(run: Line, row: Measured) -> Line:
     """The row's line, of the run with this line."""
-    transport, tool = one.transport or run["transport"], next(iter(run["libraries"]))
+    transport, tool = row.transport or run["transport"], next(iter(run["libraries"]))
     if transport not in EXECUTORS:
-        raise ReportError(f"{one.where}: transport '{transport}'; allowed: {', '.join(EXECUTORS)}")
-    executor = "library" if one.algorithm.startswith("library") else EXECUTORS[transport]
-    samples = [sample for sample in one.samples_us if sample > 0] or [one.time_us]
-    line = {name: getattr(one, name) for name in ("collective", "algorithm", "bytes", "count", "dtype", "op", "root", "in_place", "wrong")}
-    line |= {"run": run["run"], "executor": executor, "transport": transport, "ranks": one.ranks or run["ranks"],
-             "iterations": one.iterations or len(samples)}
-    if one.time_us > 0:
-        line |= {"time_us": one.time_us, "algbw_gbps": one.algbw_gbps, "busbw_gbps": one.busbw_gbps, "samples_us": samples,
-                 "stats": stats_of(samples), "status": "wrong" if one.wrong else "ok"}
+        raise ReportError(f"{row.where}: transport '{transport}'; allowed: {', '.join(EXECUTORS)}")
+    executor = "library" if row.algorithm.startswith("library") else EXECUTORS[transport]
+    samples = [sample for sample in row.samples_us if sample > 0] or [row.time_us]
+    line = {name: getattr(row, name) for name in ("collective", "algorithm", "bytes", "count", "dtype", "op", "root", "in_place", "wrong")}
+    line |= {"run": run["run"], "executor": executor, "transport": transport, "ranks": row.ranks or run["ranks"],
+             "iterations": row.iterations or len(samples)}
+    if row.time_us > 0:
+        line |= {"time_us": row.time_us, "algbw_gbps": row.algbw_gbps, "busbw_gbps": row.busbw_gbps, "samples_us": samples,
+                 "stats": stats_of(samples), "status": "wrong" if row.wrong else "ok"}
     else:
-        line |= {"error": f"{tool} printed a time of {one.time_us:g} us", "status": "wrong" if one.wrong else "failed"}
-    return line_of("row", one.where, **line)
+        line |= {"error": f"{tool} printed a time of {row.time_us:g} us", "status": "wrong" if row.wrong else "failed"}
+    return line_of("row", row.where, **line)
 
 
 LARGEST = 2.0**63
@@ -244,7 +244,7 @@ _JSON = re.compile(r"([^\"{]*)\{\s*(?:[\"}]|$)")
 
 
 def documents(source: Text) -> list[Any]:
-    """The JSON objects of a file, each of which begins a line. Other lines before and after them (warnings) are left out."""
+    """The JSON objects of a file, each of which begins a line. Other lines before and after them (warnings) are skipped."""
     text, end, found = "\n".join(unprefixed(source.text.split("\n"), _JSON)), 0, []
     for begin in re.finditer(r"(?m)^\s*\{", text):
         if begin.start() < end:
@@ -266,7 +266,7 @@ def _leave_lines(source: Text, text: str, begin: int, end: int) -> None:
     first = text.count("\n", 0, begin) + 1
     for at, line in enumerate(text[begin:end].split("\n"), start=first):
         if re.search(r"\w", line):
-            source.leave("lines outside of the JSON, left out", f"line {at} '{line.strip()[:60]}'")
+            source.leave("lines outside of the JSON, skipped", f"line {at} '{line.strip()[:60]}'")
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:

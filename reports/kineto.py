@@ -4,9 +4,9 @@ A trace is the JSON that torch.profiler writes for one rank (export_chrome_trace
 Events that are read: user_annotation "ProfilerStep#N" (a step), "Optimizer.step#..."; kernel, gpu_memcpy and gpu_memset (time on the
 device, in microseconds); cuda_runtime and cuda_driver (what launched a kernel, by args.correlation); cpu_op
 "autograd::engine::evaluate_function: ..." (backward) and record_param_comms. NCCL's kernels, or the record_param_comms with the same
-External id, say "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Process Group Ranks" (the names are
-those of torch/csrc/profiler/util.h). A send or receive that the host launched within the call of another collective (record_param_comms,
-"c10d::alltoall_base_", "nccl:all_to_all") is that collective's. docs/traces.md has what becomes of them.
+External id, have "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size", "Process Group Ranks" (names as
+in torch/csrc/profiler/util.h). A send or receive that the host launched within the call of another collective (record_param_comms,
+"c10d::alltoall_base_", "nccl:all_to_all") belongs to that collective. docs/traces.md describes how they are counted.
 """
 import argparse
 import bisect
@@ -50,8 +50,8 @@ LATEST_US = 2.0**63
 @dataclass(frozen=True)
 class Collective:
     name: str
-    ranks: int  # 0: not said
-    stride: int  # between the members' ranks; 0: not said, or not even
+    ranks: int  # 0: unknown
+    stride: int  # between the members' ranks; 0: unknown, or not even
     bytes: Optional[int]  # larger of input and output: nccl-tests' size
 
     def part(self, tensor_ranks: int) -> str:
@@ -105,8 +105,8 @@ class Trace:
         """Together the step's time. Kernels count first, then collectives, then copies; of several the one that began first."""
         begin, end = self.window(index)
         order = {"exposed_copy": 2}
-        works = sorted(((order.get(one.part, 1 if one.part.startswith("exposed") else 0), one.begin, one.end, one.part)
-                        for one in self.works if one.end > begin and one.begin < end))
+        works = sorted(((order.get(work.part, 1 if work.part.startswith("exposed") else 0), work.begin, work.end, work.part)
+                        for work in self.works if work.end > begin and work.begin < end))
         parts: dict[str, float] = defaultdict(float)
         free = [(begin, end)]
         for _, first, last, part in works:  # each takes what is free of its time
@@ -123,10 +123,10 @@ class Trace:
         return dict(parts)
 
 
-def _ours(said: str) -> str:
+def _ours(theirs_name: str) -> str:
     """The name of a collective that c10d, its operators or NCCL's kernels call otherwise."""
-    short = re.sub(r"[^a-z0-9]", "", said.rpartition(":")[2].lower())
-    return next((ours for theirs, ours in COLLECTIVES if short.startswith(theirs)), said[:60] or "collective")
+    short = re.sub(r"[^a-z0-9]", "", theirs_name.rpartition(":")[2].lower())
+    return next((ours for theirs, ours in COLLECTIVES if short.startswith(theirs)), theirs_name[:60] or "collective")
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
@@ -149,19 +149,19 @@ class Reader:
 
     def read(self) -> Trace:
         data = self._load()
-        self.events = [self._checked(n, one) for n, one in enumerate(data["traceEvents"]) if isinstance(one, dict) and one.get("ph") == "X"]
-        for one in data["traceEvents"]:
-            if not isinstance(one, dict) or one.get("ph") in ("B", "E"):
-                self.source.leave("events that are no complete ones (ph X), left out", str(one)[:40])
+        self.events = [self._checked(n, event) for n, event in enumerate(data["traceEvents"]) if isinstance(event, dict) and event.get("ph") == "X"]
+        for event in data["traceEvents"]:
+            if not isinstance(event, dict) or event.get("ph") in ("B", "E"):
+                self.source.leave("events other than complete ones (ph X), skipped", str(event)[:40])
         self.steps = self._steps()
-        self.launches = {self._args(one).get("correlation"): one for one in self.events
-                         if one.get("cat") in ("cuda_runtime", "cuda_driver") and self._is_key(self._args(one).get("correlation"))}
-        self.comms = {self._args(one).get("External id"): self._args(one) for one in self.events
-                      if one.get("name") == "record_param_comms" and self._is_key(self._args(one).get("External id"))}
+        self.launches = {self._args(event).get("correlation"): event for event in self.events
+                         if event.get("cat") in ("cuda_runtime", "cuda_driver") and self._is_key(self._args(event).get("correlation"))}
+        self.comms = {self._args(event).get("External id"): self._args(event) for event in self.events
+                      if event.get("name") == "record_param_comms" and self._is_key(self._args(event).get("External id"))}
         self.calls = self._calls()
         self.backward = self._spans(lambda name: name.startswith("autograd::engine::evaluate_function"))
         self.optimizer = self._spans(lambda name: name.startswith("Optimizer.step"))
-        works = [work for one in self.events if (work := self._work(one)) is not None]
+        works = [work for event in self.events if (work := self._work(event)) is not None]
         if not works:
             raise ReportError(f"{self.file}: has no kernels of its steps; allowed: a profile with ProfilerActivity.CUDA")
         trace = Trace(self.file, self.steps, works, *self._about(data), notes=self.source.notes())
@@ -200,10 +200,10 @@ class Reader:
 
     def _steps(self) -> list[tuple[int, float]]:
         found = {}
-        for one in self.events:
-            match = re.fullmatch(r"ProfilerStep#(\d{1,15})", str(one.get("name")))
-            if match and one.get("cat") in ("user_annotation", "cpu_op"):
-                found[int(match[1])] = (one["ts"], one["ts"] + one["dur"])
+        for event in self.events:
+            match = re.fullmatch(r"ProfilerStep#(\d{1,15})", str(event.get("name")))
+            if match and event.get("cat") in ("user_annotation", "cpu_op"):
+                found[int(match[1])] = (event["ts"], event["ts"] + event["dur"])
         if not found:
             raise ReportError(f"{self.file}: has no step; allowed: a profile whose loop calls profiler.step() (ProfilerStep#N)")
         self.step_spans = [(number, *found[number]) for number in sorted(found)]
@@ -212,9 +212,9 @@ class Reader:
     def _spans(self, is_one) -> dict[Any, list[Interval]]:
         """Times of annotations, by the host's thread."""
         spans: dict[Any, list[Interval]] = defaultdict(list)
-        for one in self.events:
-            if one.get("cat") in ("cpu_op", "user_annotation") and is_one(str(one.get("name"))):
-                spans[str(one.get("tid"))].append((one["ts"], one["ts"] + one["dur"]))
+        for event in self.events:
+            if event.get("cat") in ("cpu_op", "user_annotation") and is_one(str(event.get("name"))):
+                spans[str(event.get("tid"))].append((event["ts"], event["ts"] + event["dur"]))
         return {thread: merged(of) for thread, of in spans.items()}
 
     @staticmethod
@@ -226,19 +226,19 @@ class Reader:
     def _calls(self) -> dict[str, list[tuple[float, float, str, Event]]]:
         """Begin, end, name and event of each call of a collective, no send or receive, by the host's thread and by begin."""
         found: dict[str, list[tuple[float, float, str, Event]]] = defaultdict(list)
-        for one in sorted(self.events, key=lambda event: event["ts"]):
-            name = str(one.get("name"))
-            if one.get("cat") in ("cpu_op", "user_annotation") and (name == "record_param_comms" or re.match(r"_?c10d\w*::|nccl:", name)):
-                ours = _ours(str(self._args(one).get("Collective name") or name))
+        for host_event in sorted(self.events, key=lambda event: event["ts"]):
+            name = str(host_event.get("name"))
+            if host_event.get("cat") in ("cpu_op", "user_annotation") and (name == "record_param_comms" or re.match(r"_?c10d\w*::|nccl:", name)):
+                ours = _ours(str(self._args(host_event).get("Collective name") or name))
                 if ours in KNOWN - {"send_recv"}:
-                    found[str(one.get("tid"))].append((one["ts"], one["ts"] + one["dur"], ours, one))
+                    found[str(host_event.get("tid"))].append((host_event["ts"], host_event["ts"] + host_event["dur"], ours, host_event))
         return found
 
     def _call_around(self, launch: Optional[Event]) -> Optional[tuple[str, Event]]:
         """The innermost call of a collective within which the host launched a kernel."""
         calls = self.calls.get(str(launch.get("tid")), []) if launch else []
         at = bisect.bisect_right(calls, launch["ts"], key=lambda call: call[0]) if launch else 0
-        return next(((name, one) for _, end, name, one in reversed(calls[max(at - DEEPEST, 0):at]) if launch["ts"] <= end), None)
+        return next(((name, event) for _, end, name, event in reversed(calls[max(at - DEEPEST, 0):at]) if launch["ts"] <= end), None)
 
     def _step_of(self, ts: float) -> Optional[int]:
         """Index of the step whose time on the host it is."""
@@ -248,13 +248,13 @@ class Reader:
         kind, name = event.get("cat"), str(event.get("name"))
         if kind not in ("kernel", "gpu_memcpy", "gpu_memset"):
             if str(kind) not in HOST_CATEGORIES:
-                self.source.leave("events of unknown categories, left out", str(kind))
+                self.source.leave("events of unknown categories, skipped", str(kind))
             return None
         correlation = self._args(event).get("correlation")
         launch = self.launches.get(correlation) if self._is_key(correlation) else None
         step = self._step_of((launch or event)["ts"])
         if step is None:
-            self.source.leave("kernels and copies outside of the profiled steps, left out", name[:40])
+            self.source.leave("kernels and copies outside of the profiled steps, skipped", name[:40])
             return None
         collective = self._collective(self._args(event), name) if kind == "kernel" else None
         is_own = collective and collective.name in KNOWN - {"send_recv"}  # not so: "SendRecv", and "Generic" of RCCL
@@ -292,9 +292,9 @@ class Reader:
         return max(counts) * size if counts and size else None
 
     def _group(self, args: dict[str, Any]) -> tuple[int, int]:
-        """Members, and the distance of their ranks. A list of many ranks is cut off by PyTorch: then start and stride are said."""
-        said = args.get("Process Group Ranks")
-        ranks = said if isinstance(said, list) else [int(one) for one in re.findall(r"\d{1,9}", str(said))] if said else []
+        """Members, and the distance of their ranks. PyTorch cuts off a list of many ranks: then it has start and stride."""
+        listed = args.get("Process Group Ranks")
+        ranks = listed if isinstance(listed, list) else [int(event) for event in re.findall(r"\d{1,9}", str(listed))] if listed else []
         steps = {b - a for a, b in zip(ranks, ranks[1:]) if isinstance(a, int) and isinstance(b, int)}
         stride = self._count(args.get("Global rank stride")) or (steps.pop() if len(steps) == 1 else 0)
         return self._count(args.get("Group size")) or len(ranks), stride
@@ -302,7 +302,7 @@ class Reader:
     def _about(self, data: dict[str, Any]) -> tuple[int, str, dict[str, str], str]:
         about = data.get("distributedInfo") if isinstance(data.get("distributedInfo"), dict) else {}
         devices = data.get("deviceProperties") if isinstance(data.get("deviceProperties"), list) else []
-        gpu = next((str(one.get("name"))[:80] for one in devices if isinstance(one, dict) and one.get("name")), "GPU")
+        gpu = next((str(device.get("name"))[:80] for device in devices if isinstance(device, dict) and device.get("name")), "GPU")
         libraries = {"nccl": str(about["nccl_version"])[:20]} if about.get("nccl_version") else {}
         base = data.get("baseTimeNanoseconds")
         try:
@@ -330,88 +330,88 @@ def collectives_of(traces: Iterable[Trace]) -> list[dict[str, Any]]:
         for work in trace.works:
             if work.collective:
                 found[work.collective][work.call or id(work)] += (work.end - work.begin) / 1e3
-    rows = [{"collective": one.name, "ranks": one.ranks, "bytes": one.bytes, "calls": len(ms) / whole, "ms": sum(ms.values()) / whole,
-             "sent_bytes": len(ms) / whole * one.sent_bytes} for one, ms in found.items()]
+    rows = [{"collective": event.name, "ranks": event.ranks, "bytes": event.bytes, "calls": len(ms) / whole, "ms": sum(ms.values()) / whole,
+             "sent_bytes": len(ms) / whole * event.sent_bytes} for event, ms in found.items()]
     return sorted(rows, key=lambda row: -row["ms"])
 
 
-def records_of(traces: list[Trace], beside: Simulation) -> list[dict[str, Any]]:
-    """The run line and the training record of traces of one step per rank, with the simulated step beside it."""
+def records_of(traces: list[Trace], simulated: Simulation) -> list[dict[str, Any]]:
+    """The run line and the training record of traces of one step per rank, with the simulated step as its prediction."""
     steps = [number for number, _ in traces[0].steps]
     for trace in traces[1:]:
         if [number for number, _ in trace.steps] != steps:
             raise ReportError(f"{trace.file}: has other steps than {traces[0].file}; allowed: profiles of the same steps")
     for trace in traces:
-        if trace.world_size not in (0, beside.ranks):
-            raise ReportError(f"{trace.file}: was made on {trace.world_size} ranks, and the simulated step has {beside.ranks}; "
+        if trace.world_size not in (0, simulated.ranks):
+            raise ReportError(f"{trace.file}: was recorded on {trace.world_size} ranks, and the simulated step has {simulated.ranks}; "
                               "allowed: the same layout")
     times = [max(end - begin for begin, end in (trace.window(n) for trace in traces)) / 1e3 for n in range(len(steps))]
     timed = times.index(statistics.median_low(times))
-    parts = _mean_parts(traces, timed, beside)
+    parts = _mean_parts(traces, timed, simulated)
     name = "pytorch-" + hashlib.sha256(repr([(trace.ends, trace.file) for trace in traces]).encode()).hexdigest()[:12]
-    tokens = int(beside.global_batch * beside.model.numbers["sequence"])
-    basis_of_mfu = beside.mfu * beside.step_ms
+    tokens = int(simulated.global_batch * simulated.model.numbers["sequence"])
+    basis_of_mfu = simulated.mfu * simulated.step_ms
     collectives = collectives_of(traces)
     gpus, where = [trace.gpu for trace in traces], f"{traces[0].file}: gives no valid record"
-    run = line_of("run", where, run=name, program="torch.profiler", command=["reports.kineto", *(Path(one.file).name for one in traces)],
-                  started=min(trace.started for trace in traces), libraries=traces[0].libraries, ranks=beside.ranks, transport="nccl",
+    run = line_of("run", where, run=name, program="torch.profiler", command=["reports.kineto", *(Path(trace.file).name for trace in traces)],
+                  started=min(trace.started for trace in traces), libraries=traces[0].libraries, ranks=simulated.ranks, transport="nccl",
                   machine={"fingerprint": hashlib.sha256(repr(gpus).encode()).hexdigest()[:8], "gpus": gpus}, rank_kind="processes",
                   notes=[note for trace in traces for note in trace.notes])
     steps_run = [{"step": number + 1, "loss": None, "norm": None, "rate": 0.0, "skipped": False, "ms": ms, "tokens_per_s": 1e3 * tokens / ms,
                   "mfu": basis_of_mfu / ms} for number, ms in zip(steps, times)]
     training = line_of(
-        "training", where, run=name, program="torch.profiler", layout={"text": beside.layout.text, "numbers": beside.layout.numbers},
-        model={"name": beside.model.name, "parameters": beside.model.parameters,
-               "numbers": {**beside.model.numbers, "length": beside.model.numbers["sequence"]}},
-        schedule=beside.schedule, dtype=_dtype(beside), ranks=beside.ranks, data="PyTorch's profile", tokens_per_step=tokens,
-        flop_convention=beside.flop_convention, peak_flops=1e12 * beside.ranks * beside.model_tflops_per_gpu / beside.mfu,
-        steps=steps_run, timed_step=steps[timed] + 1, parts_ms=parts, predicted=_predicted(beside, parts),
+        "training", where, run=name, program="torch.profiler", layout={"text": simulated.layout.text, "numbers": simulated.layout.numbers},
+        model={"name": simulated.model.name, "parameters": simulated.model.parameters,
+               "numbers": {**simulated.model.numbers, "length": simulated.model.numbers["sequence"]}},
+        schedule=simulated.schedule, dtype=_dtype(simulated), ranks=simulated.ranks, data="PyTorch's profile", tokens_per_step=tokens,
+        flop_convention=simulated.flop_convention, peak_flops=1e12 * simulated.ranks * simulated.model_tflops_per_gpu / simulated.mfu,
+        steps=steps_run, timed_step=steps[timed] + 1, parts_ms=parts, predicted=_predicted(simulated, parts),
         profile={"ranks": len(traces), "steps": len(steps), "collectives": collectives,
-                 "sent_bytes": sum(row["sent_bytes"] for row in collectives), "predicted_sent_bytes": sum(beside.sent_bytes.values())})
+                 "sent_bytes": sum(row["sent_bytes"] for row in collectives), "predicted_sent_bytes": sum(simulated.sent_bytes.values())})
     return [run, training]
 
 
-def _mean_parts(traces: list[Trace], index: int, beside: Simulation) -> dict[str, float]:
+def _mean_parts(traces: list[Trace], index: int, simulated: Simulation) -> dict[str, float]:
     """The simulation's parts in its order, then what it does not have; each the mean of the ranks, in milliseconds."""
     each = [trace.parts_us(index) for trace in traces]
-    names = dict.fromkeys([*beside.parts_ms, "around", *(name for one in each for name in one)])
-    return {name: sum(one.get(name, 0.0) for one in each) / len(each) / 1e3 for name in names}
+    names = dict.fromkeys([*simulated.parts_ms, "around", *(name for parts in each for name in parts)])
+    return {name: sum(event.get(name, 0.0) for event in each) / len(each) / 1e3 for name in names}
 
 
-def _predicted(beside: Simulation, measured: dict[str, float]) -> dict[str, Any]:
-    predicted = {name: beside.parts_ms.get(name, 0.0) for name in measured}
+def _predicted(simulated: Simulation, measured: dict[str, float]) -> dict[str, Any]:
+    predicted = {name: simulated.parts_ms.get(name, 0.0) for name in measured}
     widest = max(measured, key=lambda name: abs(measured[name] - predicted[name]))
     more = measured[widest] - predicted[widest]
     step_ms = sum(measured.values())
-    return {"machine": beside.machine, "kernels": 0, "measured_kernels": 0, "step_ms": beside.step_ms, "parts_ms": predicted,
-            "measured_step_ms": step_ms, "measured_parts_ms": measured, "error": beside.step_ms / step_ms - 1,
+    return {"machine": simulated.machine, "kernels": 0, "measured_kernels": 0, "step_ms": simulated.step_ms, "parts_ms": predicted,
+            "measured_step_ms": step_ms, "measured_parts_ms": measured, "error": simulated.step_ms / step_ms - 1,
             "gap": f"{widest}, {abs(more):.2f} ms {'longer' if more > 0 else 'shorter'} than predicted"}
 
 
-def _dtype(beside: Simulation) -> str:
-    said = re.search(r"(?:^|,)dtype=(\w+)", beside.layout.text)
-    return said[1] if said else "bf16"
+def _dtype(simulated: Simulation) -> str:
+    match = re.search(r"(?:^|,)dtype=(\w+)", simulated.layout.text)
+    return match[1] if match else "bf16"
 
 
 def simulation_in(file: str) -> Simulation:
     found = load([file]).simulations
     if len(found) != 1:
-        raise ReportError(f"{file}: has {len(found)} simulations; allowed: one, of simulate --json with the profile's model and layout")
+        raise ReportError(f"{file}: has {len(found)} simulations; allowed: one, from simulate --json with the profile's model and layout")
     return found[0]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m reports.kineto", description="Makes records of PyTorch profiler's traces, with a "
-                                     "simulated step beside them (docs/traces.md).")
+    parser = argparse.ArgumentParser(prog="python3 -m reports.kineto", description="Converts traces of PyTorch's profiler to records, and compares them with "
+                                     "a simulated step (docs/traces.md).")
     parser.add_argument("traces", nargs="+", metavar="TRACES", help="JSON that torch.profiler wrote, one file per rank (.json, .json.gz)")
     parser.add_argument("--beside", required=True, metavar="SIMULATED", help="records of simulate --json: the same model, layout and batch")
     parser.add_argument("-o", "--output", required=True, metavar="MEASURED", help="file for the records (.jsonl)")
     options = parser.parse_args()
     try:
-        beside = simulation_in(options.beside)
-        traces = [Reader(file, beside.layout.numbers.get("tp", 1)).read() for file in options.traces]
-        records = records_of(traces, beside)
-        Path(options.output).write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
+        simulated = simulation_in(options.beside)
+        traces = [Reader(file, simulated.layout.numbers.get("tp", 1)).read() for file in options.traces]
+        records = records_of(traces, simulated)
+        Path(options.output).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     except (ReportError, OSError) as error:
         print(f"reports.kineto: {error}", file=sys.stderr)
         return 2

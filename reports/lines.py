@@ -1,4 +1,4 @@
-"""Makes lines of docs/record_format.md in Python, of what other programs measured: docs/record.schema.json says which fields there are."""
+"""Makes lines of docs/record_format.md in Python from what other programs measured; docs/record.schema.json defines the fields."""
 from typing import Any, Sequence
 
 import numpy as np
@@ -11,7 +11,7 @@ _EMPTY = {"string": lambda: UNKNOWN, "array": list, "object": dict, "boolean": b
 
 
 def line_of(kind: str, where: str, **known: Any) -> Line:
-    """A line with every field that this kind must have. Fields that are not `known`, also those of objects in it, are null; where they
+    """A line with every field that this kind must have. Fields that are not `known`, in nested objects too, are null; where they
     must not be, they have the schema's default, or are empty. Raises ReportError, which begins with `where`, for a value that the schema
     does not allow."""
     line = _completed(kind_schema(kind), known)
@@ -23,8 +23,8 @@ def line_of(kind: str, where: str, **known: Any) -> Line:
 def _completed(schema: Schema, known: Line) -> Line:
     line = {name: _unknown(resolved(schema["properties"][name])) for name in schema["required"]}
     for name, value in known.items():
-        one = resolved(schema["properties"][name])
-        line[name] = _completed(one, value) if isinstance(value, dict) and "required" in one else value
+        field = resolved(schema["properties"][name])
+        line[name] = _completed(field, value) if isinstance(value, dict) and "required" in field else value
     return line
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
@@ -12,7 +13,7 @@ from reports.foreign import decoded, Text
 from reports.lines import Line
 from reports.schema import KINDS, problem_in, ReportError, shown
 from reports.records import Records, Run, line_from, plural, run_from
-from reports.units import counted
+from reports.units import counted, joined
 
 VERSION = 1
 FORMER_KINDS = ("scaling", "sharding", "layer", "context", "experts")
@@ -37,13 +38,14 @@ def foreign_reader(name: str, text: str) -> Optional[ForeignReader]:
 
 
 def load(files: Iterable[str], ranks: Optional[int] = None, collective: Optional[str] = None) -> Records:
-    """All lines of the files, in order. `ranks` and `collective`: of outputs of other tools that do not say them. Raises ReportError."""
+    """All lines of the files, in order. `ranks` and `collective`: for outputs of other tools that do not state them. Raises ReportError."""
     reader = _Reader(ranks, collective)
     names = tuple(files)
     for name in names:
         reader.read_file(name)
     if not any(reader.lines.values()):
-        raise ReportError(f"{', '.join(names)}: no records but {counted(len(reader.runs), 'run line')}")
+        left_out = [f"; {note}" for run in reader.runs.values() for note in run.notes or ()]
+        raise ReportError(f"{', '.join(names)}: no records but {counted(len(reader.runs), 'run line')}{''.join(left_out)}")
     return Records(names, tuple(reader.runs.values()),
                    **{plural(kind): tuple(lines) for kind, lines in reader.lines.items()})
 
@@ -62,13 +64,18 @@ class _Reader:
         if foreign := foreign_reader(name, "\n".join(lines)):
             self._read_foreign(name, text_of(name), foreign)
             return
-        for number, line in enumerate(lines, start=1):
-            place = f"{name}:{number}"
-            try:
-                self._take(_parse(line), place, is_partial(name))
-            except _BadLine as bad:
-                cut = " (the file seems to be cut off here)" if number == len(lines) and bad.is_syntax else ""
-                raise ReportError(f"{place}: {bad}{cut}") from None
+        def each(taken: Callable[[str, Any], Any], given: Iterable[Any]) -> list[Any]:
+            made = []
+            for number, one in enumerate(given, start=1):
+                try:
+                    made.append(taken(f"{name}:{number}", one))
+                except _BadLine as bad:
+                    cut = " (the file seems to be cut off here)" if number == len(lines) and bad.is_syntax else ""
+                    raise ReportError(f"{name}:{number}: {bad}{cut}") from None
+            return made
+
+        records = _noting_former_kinds(name, each(lambda _, line: _parse(line), lines))
+        each(lambda place, data: self._take(data, place, is_partial(name)), records)
 
     def _read_foreign(self, name: str, text: str, reader: ForeignReader) -> None:
         whole, _, last = text.rpartition("\n")
@@ -88,8 +95,9 @@ class _Reader:
     def _take(self, data: dict[str, Any], place: str, partial: bool) -> None:
         kind = data.get("record")
         if kind in FORMER_KINDS:
-            raise _BadLine(f"field 'record' is {shown(kind)}, a kind of earlier versions; what it had is in records of kind \"step\": "
-                           "run its program again")
+            if not isinstance(run := data.get("run"), str) or run not in self.runs:
+                raise _BadLine(f"{kind} of run {shown(run)}, but no run line with that name stands before it")
+            return  # the run has a note on it
         if kind not in KINDS:
             raise _BadLine(f"field 'record' is {shown(kind)}, must be one of {', '.join(KINDS)}")
         if kind == "run" and data.get("version") != VERSION:
@@ -114,14 +122,32 @@ class _Reader:
         if run is None:
             raise _BadLine(f"{data['record']} of run '{data['run']}', but no run line with that name stands before it")
         if data["record"] in ("verdict", "history") and run.gate is None:
-            raise _BadLine(f"{data['record']} of run '{data['run']}', whose run line does not say what was compared (field 'gate')")
+            raise _BadLine(f"{data['record']} of run '{data['run']}', whose run line lacks what was compared (field 'gate')")
         basis = data.get("basis", run.basis)  # a ceiling and a verdict have none of their own
-        # Counted or published points of a study are shown beside simulated ones, each with its own basis.
-        beside = data["record"] == "study" and basis in ("counted", "published")
-        if not beside and basis != run.basis:
+        # Counted or published points of a study are shown together with simulated ones, each with its own basis.
+        is_reference = data["record"] == "study" and basis in ("counted", "published")
+        if not is_reference and basis != run.basis:
             raise _BadLine(f"the {data['record']} is {basis} but its run is {run.basis}; the two are never mixed in a"
                            " run")
         return run
+
+
+def _noting_former_kinds(name: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records; a run of which lines will be left out, as their kinds are of earlier versions, has a note."""
+    kinds: dict[Any, Counter[str]] = defaultdict(Counter)  # by run
+    for data in records:
+        if data.get("record") in FORMER_KINDS and isinstance(data.get("run"), str):
+            kinds[data["run"]][data["record"]] += 1
+
+    def noted(data: dict[str, Any]) -> dict[str, Any]:
+        left_out = kinds.get(data["run"]) if data.get("record") == "run" and isinstance(data.get("run"), str) else None
+        if not left_out:
+            return data
+        what = joined([f"{counted(number, 'line')} of kind '{kind}'" for kind, number in left_out.items()])
+        return {**data, "notes": [*(data.get("notes") or ()),
+                                  f"{Path(name).name}: {what}, of an earlier version, left out; run {data.get('program')} again: "
+                                  "what they had is in records of kind 'step'"]}
+    return [noted(data) for data in records]
 
 
 class _BadLine(Exception):

@@ -28,11 +28,11 @@ _COLUMNS = re.compile(r"\W*size\s+count\s+type\b(.*)")
 _CLOSING = re.compile(r"\W*(?:Out of bounds values\s*:\s*(\d+)|Avg bus bandwidth\s*:)(.*)")
 _BEGUN = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 _ROW = re.compile(_BEGUN.pattern + r"+(?:[a-z]\w*\s+)?-?\d")
-_GAP = re.compile(r"\S\s{25,}\d")  # in place of the out-of-place columns of a replayed trace
+_GAP = re.compile(r"\S\s{25,}\d")  # instead of the out-of-place columns of a replayed trace
 _GROUP = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")  # columns of a placement
 _READ = ("redop", "root", "ranks", "transport", "algorithm", *_GROUP[:6])
-MOST_OF_A_NAME = 64  # characters of a program's name that count
-MOST_RANKS = 4096  # larger numbers cannot be told from each other by bandwidths
+MOST_OF_A_NAME = 64  # characters of a program's name that are kept
+MOST_RANKS = 4096  # larger numbers cannot be distinguished by bandwidths
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Table:
         return collective_of(name) if name else f"unnamed in {Path(self.source.name).name}:{self.at} {self.source.digest}"
 
     def run_line(self) -> Line:
-        hosts, gpus = {one.host for one in self.devices}, [one.name for one in self.devices]
+        hosts, gpus = {device.host for device in self.devices}, [device.name for device in self.devices]
         ranks = max(row.ranks or 0 for row in self.rows) or self.ranks()
         gpus = gpus[:1] * ranks if len(set(gpus)) == 1 and ranks < 1 << 20 else gpus  # the list may be cut
         fingerprint = fingerprint_of(["nccl-tests", len(hosts), *sorted(set(gpus))]) if gpus else UNKNOWN
@@ -82,31 +82,31 @@ class Table:
                        command=self.command or [word for word in (name, self.settings) if word],
                        machine={"fingerprint": fingerprint, "hosts": max(len(hosts), 1), "gpus": gpus}, libraries={self.tool: self.version},
                        ranks=ranks, transport="nccl",
-                       rank_kind="mpi" if len({(one.host, one.pid) for one in self.devices}) > 1 else "threads")
+                       rank_kind="mpi" if len({(device.host, device.pid) for device in self.devices}) > 1 else "threads")
 
     def ranks(self) -> int:
-        """The number that the heading has, unless the rows' bandwidths contradict it; else the only number that fits them."""
-        said, given, name = self._ranks_of_heading(), self.source.ranks, Path(self.source.name).name
-        fit = [n for n in (*range(1, MOST_RANKS + 1), 10**9) if self._fits(n)] if not self._fits(said) or not said else [said]
+        """The number in the heading, unless the rows' bandwidths contradict it; else the only number that fits them."""
+        stated, given, name = self._ranks_of_heading(), self.source.ranks, Path(self.source.name).name
+        fit = [n for n in (*range(1, MOST_RANKS + 1), 10**9) if self._fits(n)] if not self._fits(stated) or not stated else [stated]
         found = fit[0] if len(fit) == 1 else 0
         if given:
             if found and found != given:
                 self.source.leave("numbers of ranks that --ranks replaced", str(found))
             return given
         if not found:
-            why = f"the heading has {said}, which busbw / algbw contradicts" if said else "no line '#  Rank 0 ... on HOST device 0'"
+            why = f"the heading has {stated}, which busbw / algbw contradicts" if stated else "no line '#  Rank 0 ... on HOST device 0'"
             raise ReportError(f"{self.source.name}: {why}: it is not known how many ranks there were; allowed: --ranks N, or {WHOLE[9:]}")
-        if said and found != said:
-            self.source.leave("numbers of ranks in headings that busbw / algbw contradicts", f"{said}, {found} taken in {name}:{self.at}")
+        if stated and found != stated:
+            self.source.leave("numbers of ranks in headings that busbw / algbw contradicts", f"{stated}, {found} taken in {name}:{self.at}")
         return found
 
     def _ranks_of_heading(self) -> int:
         """Threads x GPUs x processes. The list of devices may be cut or partial (a process's part ends at 2,048 bytes, JSON has the first of
         each process), but names each process of the table's group. 0: unknown."""
-        mine = [one for one in self.devices if one.group == self.devices[0].group]
-        for group in {one.group: 0 for one in self.devices if one.group != self.devices[0].group}:
+        mine = [device for device in self.devices if device.group == self.devices[0].group]
+        for group in {device.group: 0 for device in self.devices if device.group != self.devices[0].group}:
             self.source.leave("groups of ranks that ran at the same time and have no table", group)
-        ranks, processes = {one.rank for one in mine}, {(one.host, one.pid) for one in mine}
+        ranks, processes = {row.rank for row in mine}, {(row.host, row.pid) for row in mine}
         if len(processes) > len(ranks) * (self.of_process or 1) or len(mine) > len(ranks):
             for host, pid in sorted(processes):
                 self.source.leave("processes without MPI, which ran alone at the same time", f"{pid} on {host}")
@@ -115,7 +115,7 @@ class Table:
         return max((len(processes) or self.processes) * (self.of_process or 1 if self.processes and not mine else self.of_process), listed)
 
     def _fits(self, ranks: int) -> bool:
-        """False if busbw / algbw is that of another number of ranks in some row, rounded as printed."""
+        """False if busbw / algbw of some row, rounded as printed, belongs to another number of ranks."""
         if self.collective not in ("all_reduce", "reduce_scatter", *OF_A_RANK) or ranks < 1:
             return True
         factor = bus_factor(self.collective, ranks)
@@ -125,7 +125,7 @@ class Table:
     def lines(self) -> Iterator[Line]:
         source, run = self.source, self.run_line()
         self.rows = [replace(row, collective=self.collective) for row in self.rows]  # the closing lines may have named it
-        if self.out_of_bounds == 0 and "error" in self.columns:  # the column is a deviation, and the closing line says that none is too large
+        if self.out_of_bounds == 0 and "error" in self.columns:  # the column is a deviation, and by the closing line none is too large
             self.rows = [replace(row, wrong=0) for row in self.rows]
         elif self.out_of_bounds and not any(row.wrong for row in self.rows):
             source.leave("tables whose closing line counts wrong values, in no row", f"{self.out_of_bounds} values")
@@ -153,10 +153,10 @@ def text_lines(source: Text) -> list[Line]:
         reader.take(at, line)
     if reader.torn:
         raise ReportError(f"{source.name}: '{reader.torn.strip()[:60]}' has no end; {WHOLE} (was the program stopped?)")
-    tables = [one for one in reader.tables if one.rows]
+    tables = [table for table in reader.tables if table.rows]
     if not tables:
         raise ReportError(f"{source.name}: no line of results; {WHOLE}")
-    return [line for one in tables for line in one.lines()]
+    return [line for table in tables for line in table.lines()]
 
 
 class _Reader:
@@ -187,7 +187,7 @@ class _Reader:
             self.table.open = False
             self.table.out_of_bounds = int(match[1]) if match[1] else self.table.out_of_bounds
             if not match[1] and "FAILED" in line:
-                self.source.leave("closing lines that say FAILED", f"line {at} '{line.strip()}'")
+                self.source.leave("closing lines with FAILED", f"line {at} '{line.strip()}'")
         else:
             self._take_other(at, line)
 
@@ -213,7 +213,7 @@ class _Reader:
             if re.search(_ROW.pattern.replace(r"\s*", r"\s", 1), line):
                 raise ReportError(f"{self.source.at(at)}: '{line.strip()[:40]}' is no line of a table; allowed: size, count, type, ... "
                                   "(was the program stopped?)")
-            self.source.leave("lines between rows that are no rows, left out", f"line {at} '{line.strip()[:60]}'")
+            self.source.leave("lines between rows that are not rows, skipped", f"line {at} '{line.strip()[:60]}'")
 
     def _begin(self) -> None:
         """A heading begins, unless it has begun."""
@@ -277,7 +277,7 @@ def _wrong(group: list[str], table: Table, where: str) -> Optional[int]:
 
 # ---- JSON
 
-# Fields that are not read: those of a run's command, those that are computed from times_us, and of each pair the one that is there
+# Fields that are not read: fields of a run's command, fields computed from times_us, and of each pair the one that is present
 _IN_COMMAND = ("minimum_bytes", "maximum_bytes", "step_factor", "step_bytes", "warmup_iters", "iterations", "aggregated_iterations",
                "validation", "graph", "blocking_collectives", "per_iter_timing", "per_iter_skip", "parallel_init", "unalign")
 _OF_TIMES = ("min_us", "max_us", "avg_us", "p50_us", "p95_us", "p99_us", "stdev_us", "cv_pct")
@@ -297,9 +297,9 @@ def _lines_of(data: Any, at: int, source: Text) -> Iterator[Line]:
     table = Table(source, str(args[0]) if args else "", str(top.get("version", object, UNKNOWN)), at=at)
     if nccl := top.get("nccl_version", object, ""):
         table.version += f", NCCL {nccl}"
-    table.devices = [Device(Fields(one, source.name).whole("rank", n), str(one.get("group", "")), str(one.get("pid")),
-                            str(one.get("hostname")), str(one.get("device_info")))
-                     for n, one in enumerate(config.get("devices", list, [])) if isinstance(one, dict)]
+    table.devices = [Device(Fields(row, source.name).whole("rank", n), str(row.get("group", "")), str(row.get("pid")),
+                            str(row.get("hostname")), str(row.get("device_info")))
+                     for n, row in enumerate(config.get("devices", list, [])) if isinstance(row, dict)]
     table.of_process = config.whole("nthreads", 1) * config.whole("ngpus", 1) if config.data else 0
     table.started, table.command = utc(str(top.get("start_time", object, ""))), [Path(str(word)).name for word in args]
     table.rows = [row for n, entry in enumerate(top.get("results", list))
@@ -322,16 +322,16 @@ def _rows_of_entry(entry: Fields, table: Table) -> Iterator[Measured]:
     iterations, ranks = entry.whole("actual_iterations", 0), entry.whole("ranks", 0) or None
     transport, algorithm = entry.get("transport", str, "") or None, entry.get("algorithm", str, "library")
     for in_place, key in ((False, "out_of_place"), (True, "in_place")):
-        one = Fields(entry.get(key, dict, {}), f"{entry.where}.{key}")
-        samples = _samples(Fields(entry.get(f"{key}_per_iter", dict, {}), f"{one.where}_per_iter"), table.source, f"results.{key}_per_iter.")
-        if not one.data:
+        field = Fields(entry.get(key, dict, {}), f"{entry.where}.{key}")
+        samples = _samples(Fields(entry.get(f"{key}_per_iter", dict, {}), f"{field.where}_per_iter"), table.source, f"results.{key}_per_iter.")
+        if not field.data:
             continue
-        is_failed = "nan" in one.data.values()  # the text that stands for no number
-        time, algbw, busbw = (0.0 if is_failed else one.get(name, float)
-                              for name in ("time" if "time" in one.data else "cpu_time", "alg_bw", "bus_bw"))
-        wrong = None if one.get("nwrong", object, _NONE) == _NONE else one.whole("nwrong")
-        one.leave_unread(table.source, f"results.{key}.", _RATES)
-        yield Measured(one.where, table.collective, size, count, dtype, time, algbw, busbw, op or "none", int(root), in_place, samples, wrong,
+        is_failed = "nan" in field.data.values()  # the text that stands for no number
+        time, algbw, busbw = (0.0 if is_failed else field.get(name, float)
+                              for name in ("time" if "time" in field.data else "cpu_time", "alg_bw", "bus_bw"))
+        wrong = None if field.get("nwrong", object, _NONE) == _NONE else field.whole("nwrong")
+        field.leave_unread(table.source, f"results.{key}.", _RATES)
+        yield Measured(field.where, table.collective, size, count, dtype, time, algbw, busbw, op or "none", int(root), in_place, samples, wrong,
                        iterations, ranks, transport, algorithm)
     entry.leave_unread(table.source, "results.")
 

@@ -2,9 +2,9 @@
 (Validation) and -z (percentiles). Formats: print_only_header() and print_stats() of c/util/osu_util_mpi.c of 7.4.
 
 Averages are over ranks, so a row has one sample; of the columns of -f the iterations are kept. MB/s are 1e6 bytes per second. The
-text says neither how many ranks there were nor on which machine: the number is taken from the command that stands before the
-table (mpirun -n 4, srun -N 2 --ntasks-per-node 4, ...), or from the user; point-to-point tests have two. Tests that no collective of
-ours is like are left out with a note."""
+text states neither the number of ranks nor the machine: the number is taken from the command before the
+table (mpirun -n 4, srun -N 2 --ntasks-per-node 4, ...), or from the user; point-to-point tests have two. Tests without an equivalent among
+our collectives are skipped with a note."""
 import re
 from dataclasses import dataclass
 from typing import Iterator, Optional
@@ -44,7 +44,7 @@ def is_text(text: str) -> bool:
 
 def text_lines(source: Text) -> list[Line]:
     reader = _Reader(source)
-    lines = [one for at, line in source.lines(_KNOWN) for one in reader.lines_of(at, line)]
+    lines = [row for at, line in source.lines(_KNOWN) for row in reader.lines_of(at, line)]
     if not any(line["record"] == "row" for line in lines):
         left = "".join(f"; {kind}: {', '.join(found)}" for kind, found in source.left.items() if kind == UNREAD)
         raise ReportError(f"{source.name}: no line of results; allowed: the whole output of an OSU micro-benchmark{left}")
@@ -87,14 +87,14 @@ class _Reader:
         self.table, self.ranks = None, self.source.ranks or processes
 
     def _leave(self, line: str, at: int, columns: int) -> None:
-        """Leaves out a line that is no row; one whose end is like a row's is refused."""
+        """Skips a line that is not a row; refuses one that ends like a row."""
         if re.search(r"\s\d+\s+\d\S*" + (columns - 2) * r"\s+\S+" + r"\s*$", line) and not MESSAGE.search(line):
             raise ReportError(f"{self.source.at(at)}: '{line.strip()[:40]}' is no line of a table; allowed: a size and numbers "
                               "(was the program stopped?)")
-        self.source.leave("lines between rows that are no rows, left out", f"line {at} '{line.strip()[:60]}'")
+        self.source.leave("lines between rows that are not rows, skipped", f"line {at} '{line.strip()[:60]}'")
 
 
-UNREAD = "tests that are not read, left out"
+UNREAD = "tests that are not read, skipped"
 
 
 def _table_of(heading: re.Match, ranks: int, where: str, source: Text) -> Optional[Table]:
@@ -108,18 +108,18 @@ def _table_of(heading: re.Match, ranks: int, where: str, source: Text) -> Option
         source.leave(UNREAD, f"'{title if library == 'MPI' else f'{library} {title}'}'")
         return None
     if not pair and not ranks:
-        raise ReportError(f"{where}: OSU's output does not say how many ranks there were; allowed: with --ranks N, or with the command "
+        raise ReportError(f"{where}: OSU's output does not state the number of ranks; allowed: with --ranks N, or with the command "
                           "(mpirun -n N osu_...) in the file before the table")
     program = pair or "osu_" + re.sub(r"\W", "", name).lower()
-    told = (version or UNKNOWN) + (f", {library}{accelerator or ''}" if accelerator or library != "MPI" else "")
+    text = (version or UNKNOWN) + (f", {library}{accelerator or ''}" if accelerator or library != "MPI" else "")
     is_multi = pair == "osu_multi_lat" and ranks
-    run = line_of("run", where, run=source.run_id(), program=program, libraries={TOOL: told}, transport="nccl" if library == "NCCL" else "mpi",
+    run = line_of("run", where, run=source.run_id(), program=program, libraries={TOOL: text}, transport="nccl" if library == "NCCL" else "mpi",
                   ranks=2 if pair and not is_multi else ranks, rank_kind="mpi")
     return Table(pair or collective, quantity == "Bandwidth", run)
 
 
 def _columns_of(text: str, where: str) -> tuple[str, ...]:
-    """Names, of which the second says the unit: "Avg Latency(us)", "Latency (us)", "Bandwidth (MB/s)"."""
+    """Names; the second contains the unit: "Avg Latency(us)", "Latency (us)", "Bandwidth (MB/s)"."""
     columns = tuple(re.findall(r"Size\b|Iterations\b|Validation\b|[^\s(]+(?: [^\s(]+)*? ?\((?:us|MB/s|%)\)|\S+", text))
     if len(columns) < 2 or not re.search(r"\((us|MB/s)\)", columns[1]):
         raise ReportError(f"{where}: columns {', '.join(columns)}; allowed: Size and a column of (us) or (MB/s)")
@@ -137,7 +137,7 @@ def _measured(cells: list[str], table: Table, where: str) -> Measured:
     num_bytes = int(size) * (ranks if collective in OF_A_RANK else 1)
     time_us = value if not table.is_bandwidth else num_bytes / value if value > 0 else 0.0
     gbps = num_bytes / time_us / 1e3 if time_us > 0 else 0.0
-    wrong = None if "Validation" not in named else int(named["Validation"] != "Pass")  # it does not say how many
+    wrong = None if "Validation" not in named else int(named["Validation"] != "Pass")  # the count is unknown
     return Measured(where, collective, num_bytes, num_bytes // element, dtype, time_us, gbps, gbps * bus_factor(collective, ranks),
                     "sum" if collective in _REDUCES else "none", 0 if collective in _ROOTED else -1, wrong=wrong,
                     iterations=int(number(named["Iterations"], where, COLUMNS_TOLD)) if "Iterations" in named else 0)

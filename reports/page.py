@@ -1,5 +1,5 @@
 """A page of a report as data: the records that it shows, their groups, and in each group sentences, figures and tables. pages/ has one for
-each kind of record; html/ and plots/ show any of them."""
+each kind of record; html/ and plots/ show any page."""
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Iterable, Mapping, Optional, Sequence, Union
 
@@ -78,15 +78,15 @@ def status_of(line: Any) -> str:
 
 STATUS = words("status", lambda line: f"{line.status}: {line.error}" if line.error else line.status)
 
-_ENERGY = (numbers("tokens/J", lambda one: one.energy and one.energy.tokens_per_joule, "tokens per joule of whole devices, in the timed steps"),
-           numbers("J per step", lambda one: one.energy and one.energy.joules_per_step, "joules of whole devices, in the timed steps"),
-           numbers("W", lambda one: one.energy and one.energy.watts, "mean power of whole devices, in the timed steps", 3),
-           words("of", lambda one: one.energy.of if one.energy else "–"))
+_ENERGY = (numbers("tokens/J", lambda picture: picture.energy and picture.energy.tokens_per_joule, "tokens per joule of whole devices, in the timed steps"),
+           numbers("J per step", lambda picture: picture.energy and picture.energy.joules_per_step, "joules of whole devices, in the timed steps"),
+           numbers("W", lambda picture: picture.energy and picture.energy.watts, "mean power of whole devices, in the timed steps", 3),
+           words("of", lambda picture: picture.energy.of if picture.energy else "–"))
 
 
 def energy_columns(lines: Iterable[Any]) -> tuple[Column, ...]:
     """Columns for the energy of a step, if at least one line has it."""
-    return _ENERGY if any(one.energy for one in lines) else ()
+    return _ENERGY if any(line.energy for line in lines) else ()
 
 
 # ---- Figures
@@ -183,15 +183,15 @@ class Section:
 
     @property
     def drawings(self) -> list[Drawing]:
-        return [*(one for block in self.blocks if isinstance(block, Figures) for one in block.drawings),
-                *(one for part in self.parts for one in part.drawings)]
+        return [*(picture for block in self.blocks if isinstance(block, Figures) for picture in block.drawings),
+                *(picture for part in self.parts for picture in part.drawings)]
 
 
 def group(result: Group, sentences: Sequence[str], drawings: Sequence[Drawing], tables: Sequence[Table],
           drawable: int = 0, link: str = "") -> Section:
-    """The section of a group of lines. Charts of a step's ranks stand at its end; `drawable` is the number of lines that could have one."""
-    charts = [one for one in drawings if one.kind == "gantt"]
-    blocks: list[Block] = [Sentences(sentences), Figures([one for one in drawings if one.kind != "gantt"]), Tables(tables)]
+    """The section of a group of lines. Charts of a step's ranks are at its end; `drawable` is the number of lines that could have one."""
+    charts = [picture for picture in drawings if picture.kind == "gantt"]
+    blocks: list[Block] = [Sentences(sentences), Figures([picture for picture in drawings if picture.kind != "gantt"]), Tables(tables)]
     if charts:
         blocks += [Title("What each rank does"), Figures(charts, wide=True)]
     if drawable > len(charts):
@@ -221,31 +221,31 @@ class BadLine:
 
 
 def rows_fact(lines: Sequence[Any], more: str = "") -> Fact:
-    return Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong{more}")
+    return Fact("Rows", f"{counted(len(lines), 'row')}, {sum(line.status != 'ok' for line in lines)} wrong{more}")
 
 
 def passes_fact(lines: Sequence[Any]) -> Fact:
-    return rows_fact(lines, f"; {sum(one.checked_passes for one in lines):,} passes checked")
+    return rows_fact(lines, f"; {sum(line.checked_passes for line in lines):,} passes checked")
 
 
 def ranks_text(lines: Iterable[Any]) -> str:
-    return joined([str(number) for number in sorted({one.ranks for one in lines})])
+    return joined([str(number) for number in sorted({line.ranks for line in lines})])
 
 
 def bad_lines(lines: Iterable[Any], what: Callable[[Any], str]) -> list[BadLine]:
-    return [BadLine(one.status, what(one), one.error or "no reason recorded") for one in lines if one.status != "ok"]
+    return [BadLine(line.status, what(line), line.error or "no reason recorded") for line in lines if line.status != "ok"]
 
 
-def telling_figure(kind: str, findings: Sequence[Finding], sections: Sequence[Section]) -> Optional[Drawing]:
+def headline_figure(kind: str, findings: Sequence[Finding], sections: Sequence[Section]) -> Optional[Drawing]:
     """The figure of this kind that shows what the first findings are about, else any that does."""
-    drawings = [one for section in sections for one in section.drawings]
-    own = [one for finding in findings for one in drawings if one.stem.startswith(f"{finding.anchor}-")]
-    return next((one for one in [*own, *drawings] if one.kind == kind), next(iter([*own, *drawings]), None))
+    drawings = [picture for section in sections for picture in section.drawings]
+    own = [picture for finding in findings for picture in drawings if picture.stem.startswith(f"{finding.anchor}-")]
+    return next((picture for picture in [*own, *drawings] if picture.kind == kind), next(iter([*own, *drawings]), None))
 
 
 @dataclass(frozen=True)
 class Page:
-    """`records` selects what the page shows, `results` groups it; a page without results is left out."""
+    """`records` selects what the page shows, `results` groups it; a page without results is omitted."""
 
     place: int  # among the pages of a report
     subject: str  # name of its file

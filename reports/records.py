@@ -44,11 +44,11 @@ class Build:
 
 @fields_of("RunRecord", and_also=["partial", "file"])
 class Run:
-    """`partial`: its program was stopped, and its file says so by its name. `file`: the one that it was read from."""
+    """`partial`: its program was stopped, as its file's name shows. `file`: where it was read from."""
 
     @property
     def is_foreign(self) -> bool:
-        """Read from another tool's output (reports/foreign.py), which does not say the machine's cores nor the build."""
+        """Read from another tool's output (reports/foreign.py), which states neither the machine's cores nor the build."""
         return self.machine.cpu is None and self.build.compiler is None
 
 
@@ -66,7 +66,7 @@ class Row:
 
 @fields_of("KernelRecord")
 class Kernel:
-    """One kernel, shape and dtype, timed one way. Shares and rates are those of the program, at the median."""
+    """One kernel, shape and dtype, timed one way. Shares and rates are computed by the program, at the median."""
 
     @property
     def ok(self) -> bool:
@@ -148,7 +148,7 @@ class StepTime:
 @fields_of("StepRecord")
 class Step:
     """A training step, or a part of one: `choices`, `sizes`, `counts`, `figures` and `series` by name are its attributes, too
-    (`one.tiles`); those of "held_bytes.weights", "held_bytes.gradients", ... are a map (`one.held_bytes`)."""
+    (`one.tiles`); "held_bytes.weights", "held_bytes.gradients", ... become a map (`one.held_bytes`)."""
 
     def __getattr__(self, name: str) -> Any:
         named = {key: value for group in (self.choices, self.sizes, self.counts, self.figures, self.series) for key, value in (group or {}).items()}
@@ -183,8 +183,8 @@ class Step:
     def spread(self, mode: str) -> float:
         """Half of the range p5 to p95, relative to the median, of both directions together: 0.1 for 10 %."""
         stats = [self.time(direction, mode).stats for direction in DIRECTIONS]
-        whole = sum(one.median for one in stats)
-        return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
+        whole = sum(stat.median for stat in stats)
+        return sum(stat.p95 - stat.p5 for stat in stats) / 2 / whole if whole else 0.0
 
 
 def _whole(value: Any) -> Any:
@@ -203,8 +203,8 @@ class GateCase:
 
 
 def run_from(data: dict[str, Any], partial: bool = False, file: str = "") -> Run:
-    told = {**data["git"], **data["build"]}
-    build = Build(**{name: told[name] for name in told if name in Build.__dataclass_fields__})
+    fields = {**data["git"], **data["build"]}
+    build = Build(**{name: fields[name] for name in fields if name in Build.__dataclass_fields__})
     return made(data, kind_schema("run"), build=build, partial=partial, file=file)
 
 
@@ -216,7 +216,7 @@ def line_from(data: dict[str, Any], run: Run) -> Any:
 
 
 def _possible(parts_ms: dict[str, float]) -> dict[str, float]:
-    """Parts of one rank's step: it has neither a bubble nor communication, though older records say so."""
+    """Parts of one rank's step: it has neither a bubble nor communication, though older records have them."""
     idle = [name for name in parts_ms if name == "bubble" or name.startswith("exposed_") and name != "exposed_copy"]
     between = parts_ms.get("between", 0.0) + sum(parts_ms[name] for name in idle)
     return {**{name: ms for name, ms in parts_ms.items() if name not in idle}, "between": between}
@@ -245,7 +245,7 @@ class _Records:
         return self.select(steps=self.steps_of(part))
 
     def steps_of(self, part: str) -> tuple[Step, ...]:
-        return tuple(one for one in self.steps if one.part == part)
+        return tuple(step for step in self.steps if step.part == part)
 
     def of_runs(self, wanted: Callable[[Run], bool]) -> "Records":
         """The selected runs, and their lines."""

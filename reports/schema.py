@@ -19,7 +19,7 @@ Schema = dict[str, Any]
 DATA = Path(__file__).resolve().parent / "data"  # in the repository, links to the files that other programs read, too
 SCHEMA_PATH = (DATA / "record.schema.json").resolve()
 SCHEMA: Schema = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
-KINDS = tuple(one["$ref"].rsplit("/", 1)[1] for one in SCHEMA["oneOf"])  # of lines
+KINDS = tuple(reference["$ref"].rsplit("/", 1)[1] for reference in SCHEMA["oneOf"])  # of lines
 
 
 def kind_schema(kind: str) -> Schema:
@@ -31,7 +31,7 @@ def kind_schema(kind: str) -> Schema:
 def problem_in(value: Any, kind: str) -> Optional[str]:
     """Returns what is wrong with a record of this kind ("run", "row", ...); None if nothing is."""
     error = next(_validator(kind).iter_errors(value), None)
-    return error and _told(error)
+    return error and _error_text(error)
 
 
 def shown(value: Any) -> str:
@@ -41,12 +41,12 @@ def shown(value: Any) -> str:
 
 def _prefix_items(validator: Any, prefix: list[Schema], value: Any, schema: Schema) -> Iterator[ValidationError]:
     """Checks prefixItems with a fast path for valid values, as jsonschema takes 40 us for a task of a timeline."""
-    if not isinstance(value, list) or not all(_is_type(validator, one, item["type"]) for one, item in zip(value, prefix)):
+    if not isinstance(value, list) or not all(_is_type(validator, element, item["type"]) for element, item in zip(value, prefix)):
         yield from Draft202012Validator.VALIDATORS["prefixItems"](validator, prefix, value, schema)
 
 
 def _is_type(validator: Any, value: Any, types: Any) -> bool:
-    return any(validator.is_type(value, one) for one in ([types] if isinstance(types, str) else types))
+    return any(validator.is_type(value, name) for name in ([types] if isinstance(types, str) else types))
 
 
 @lru_cache(maxsize=None)
@@ -55,7 +55,7 @@ def _validator(kind: str) -> Any:
     return cls({**kind_schema(kind), "$defs": SCHEMA["$defs"]})
 
 
-def _told(error: ValidationError) -> str:
+def _error_text(error: ValidationError) -> str:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path).lstrip(".")
     named = f"field '{place}'" if place else "the line"
     value, asked = shown(error.instance), error.validator_value
@@ -64,7 +64,7 @@ def _told(error: ValidationError) -> str:
         return f"field '{place}{'.' if place else ''}{missing}' is missing"
     words = {"type": lambda: f"is {value}, must be of type {' or '.join([asked] if isinstance(asked, str) else asked)}",
              "const": lambda: f"is {value}, must be {shown(asked)}",
-             "enum": lambda: f"is {value}, must be one of {', '.join(str(one or 'null') for one in asked)}",
+             "enum": lambda: f"is {value}, must be one of {', '.join(str(option or 'null') for option in asked)}",
              "minimum": lambda: f"is {value}, must be at least {asked}",
              "minLength": lambda: "is empty",
              "minItems": lambda: f"has {len(error.instance)} entries, must have at least {asked}",
@@ -83,8 +83,8 @@ def resolved(schema: Schema) -> Schema:
 
 def _titled(schema: Any) -> Iterator[tuple[str, Schema]]:
     if isinstance(schema, list):
-        for one in schema:
-            yield from _titled(one)
+        for part in schema:
+            yield from _titled(part)
     elif isinstance(schema, dict):
         if "title" in schema and ("properties" in schema or "prefixItems" in schema):
             yield schema["title"], schema
@@ -130,16 +130,16 @@ def made(value: Any, schema: Schema, **known: Any) -> Any:
     if isinstance(value, dict):
         if "properties" not in schema:
             items = schema.get("additionalProperties", {})
-            return {name: made(one, items) for name, one in value.items()}
-        values = [name for name, one in schema["properties"].items() if "const" not in one]
-        if len(values) == 1:  # a timeline, beside its unit
+            return {name: made(element, items) for name, element in value.items()}
+        values = [name for name, field in schema["properties"].items() if "const" not in field]
+        if len(values) == 1:  # a timeline, next to its unit
             return made(value[values[0]], schema["properties"][values[0]])
         cls = class_of(schema["title"])
-        fields = {name: made(value[name], one) for name, one in schema["properties"].items()
+        fields = {name: made(value[name], field) for name, field in schema["properties"].items()
                   if name in value and name not in known and name in cls.__dataclass_fields__}
         return cls(**fields, **known)
     if isinstance(value, list):
         if "prefixItems" in schema:
             return class_of(schema["title"])(*value)
-        return tuple(made(one, schema["items"]) for one in value)
+        return tuple(made(element, schema["items"]) for element in value)
     return value

@@ -78,7 +78,7 @@ def share_text(share: float) -> str:
 
 
 def times_text(ratio: float) -> str:
-    """A ratio as people say it: 1.24 -> 1.2 times, 13.2 -> 13 times."""
+    """A ratio in words: 1.24 -> 1.2 times, 13.2 -> 13 times."""
     return f"{short(ratio, 3 if 0.9 < ratio < 1.1 else 2)} times"
 
 

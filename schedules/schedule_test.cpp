@@ -126,8 +126,8 @@ TEST(ScheduleCheck, ACircleIsPrintedWithTheGridAroundIt) {
   // Rank 0 waits for a gradient that depends on a later forward of its own.
   const Schedule schedule = parse_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "s.csv");
   EXPECT_EQ(core::error_text([&] { check_or_throw(schedule); }),
-            "s.csv: rank 0, action 1: deadlock: rank 0 at 0B0 needs the gradient of "
-            "stage 1, rank 1 at 1F1 needs the activations of stage 0\n"
+            "s.csv: rank 0, action 1: deadlock: rank 0 at 0B0 needs the gradient of stage 1, rank 1 at 1F1 needs the "
+            "activations of stage 0\n"
             "rank 0     0F0 [0B0] 0F1  0B1\n"
             "rank 1     1F0  1F1  1B0  1B1\n");
 }

@@ -212,8 +212,8 @@ class Parser {
     throw error(
         "'" + std::string(cell.substr(0, kMostShown)) +
         "' is not an action; allowed: cells between commas, each a stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
-        "EVICT or FETCH, and a microbatch, such as 0F1, or 0F1.2 with its slice, two as (0F1;2B0)OVERLAP_F_B, "
-        "or a stage and UNSHARD, RESHARD or REDUCE_GRAD");
+        "EVICT or FETCH, and a microbatch, such as 0F1, or 0F1.2 with its slice, two as (0F1;2B0)OVERLAP_F_B, or a "
+        "stage and UNSHARD, RESHARD or REDUCE_GRAD");
   }
 
   static constexpr std::size_t kMostEmpty = 100;  // (stage, microbatch) pairs per action of the file

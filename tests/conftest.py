@@ -43,7 +43,7 @@ def names_of_step(line: dict) -> set[str]:
 
 
 def documented_names(part: str) -> set[str]:
-    """Names of the part's numbers and texts, with * where the page says KIND or NAME."""
+    """Names of the part's numbers and texts, with * where the page has KIND or NAME."""
     groups = next(case["then"]["properties"] for case in kind_schema("step")["allOf"] if case["if"]["properties"]["part"]["const"] == part)
     return {f"{group} {name}".replace("KIND", "*").replace("NAME", "*") for group, names in groups.items()
             for listed in names.get("properties", {}) for name in listed.split(", ")}

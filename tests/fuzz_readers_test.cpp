@@ -266,13 +266,13 @@ void read_weights(const std::string& text) {
 }
 
 void read_index(const std::string& text) {
-  static const std::string kWeights = file_of("model-1.safetensors", weight_texts().front());  // beside the index
+  static const std::string kWeights = file_of("model-1.safetensors", weight_texts().front());  // in the index's folder
   const trainer::WeightFiles files(file_of("model.safetensors.index.json", text));
 }
 
 void read_config(const std::string& text) {
   const std::string file = file_of("config.json", text);
-  trainer::config_beside(file, workload::parse_model("llama3-8b"));
+  trainer::config_for(file, workload::parse_model("llama3-8b"));
 }
 
 void read_pointer(const std::string& text) {

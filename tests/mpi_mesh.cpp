@@ -1,7 +1,7 @@
 // One rank of a mesh under mpirun: mpi_mesh MODE [FILE]
 //   exact     collectives of every channel of a grid, alternating with messages, are exact
 //   funneled  the same if only one thread may call MPI
-//   beside    collectives of several channels at once, each in a thread, concurrent with messages, are exact
+//   concurrent  collectives of several channels at once, each in a thread, concurrent with messages, are exact
 //   silent    rank 1 does not enter its column's collective: the rank that waits for it ends all at its deadline
 //   waits     a rank that waits in another thread does so too, while its main thread waits for a message
 //   throws    a thread of rank 1 fails during the collectives of others: all end, and the error names rank 1
@@ -67,7 +67,7 @@ int exact(MpiWorld& mpi) {
 }
 
 // Runs work in a thread of its own; a failure ends all ranks.
-std::jthread start_beside(MeshRank& mesh, const std::function<void()>& work) {
+std::jthread start_concurrently(MeshRank& mesh, const std::function<void()>& work) {
   return std::jthread([&mesh, work] {
     try {
       work();
@@ -82,7 +82,7 @@ void check_abort(const MeshRank& mesh) {
 }
 
 // Every channel of the rank has a thread: all ranks, its row, its column, itself.
-int beside(MpiWorld& mpi) {
+int concurrent(MpiWorld& mpi) {
   if (mpi.threads() != MpiThreads::multiple) throw core::usage_error("this MPI allows one thread");
   const auto channels = backends::grid_channels(mpi.placement().num_ranks);
   backends::run_mesh(options_for(mpi, std::chrono::seconds(60)), channels, [&](MeshRank& mesh) {
@@ -94,7 +94,7 @@ int beside(MpiWorld& mpi) {
     {
       std::vector<std::jthread> threads;
       for (auto& of_channel : cases) {
-        threads.push_back(start_beside(mesh, [&of_channel] {
+        threads.push_back(start_concurrently(mesh, [&of_channel] {
           for (int round = 0; round < 3; ++round) {
             for (ChannelCase& one : of_channel) one.run();
           }
@@ -105,7 +105,7 @@ int beside(MpiWorld& mpi) {
     }
     check_abort(mesh);
     mesh.messages.barrier();
-    if (mesh.messages.rank() == 0) std::printf("beside: %zu channels of rank 0\n", cases.size());
+    if (mesh.messages.rank() == 0) std::printf("concurrent: %zu channels of rank 0\n", cases.size());
   });
   return 0;
 }
@@ -135,7 +135,7 @@ int waits(MpiWorld& mpi) {
     const int rank = mesh.messages.rank();
     if (rank != 3) std::this_thread::sleep_for(std::chrono::hours(1));
     ChannelCase of_column(mesh, channels[4], 4, {collectives::Kind::all_reduce, 10'000}, "ring");
-    const std::jthread column = start_beside(mesh, [&] { of_column.run(); });
+    const std::jthread column = start_concurrently(mesh, [&] { of_column.run(); });
     wait_for_nothing(mesh);
   });
   return 1;
@@ -145,7 +145,7 @@ int throws(MpiWorld& mpi) {
   const auto channels = backends::grid_channels(mpi.placement().num_ranks);
   backends::run_mesh(options_for(mpi, std::chrono::seconds(60)), channels, [&](MeshRank& mesh) {
     ChannelCase of_all(mesh, channels[0], 0, {collectives::Kind::all_reduce, 100'000}, "ring");
-    const std::jthread all = start_beside(mesh, [&] {
+    const std::jthread all = start_concurrently(mesh, [&] {
       for (int round = 0;; ++round) {
         if (mesh.messages.rank() == 1 && round == 5)
           throw core::Error(core::Failure::wrong_data, "the weights are lost");
@@ -209,7 +209,7 @@ int nccl_groups(MpiWorld& mpi) {
 
 int run_mode(const std::string& mode, const std::string& file, MpiWorld& mpi) {
   if (mode == "exact" || mode == "funneled") return exact(mpi);
-  if (mode == "beside") return beside(mpi);
+  if (mode == "concurrent") return concurrent(mpi);
   if (mode == "silent") return silent(mpi);
   if (mode == "waits") return waits(mpi);
   if (mode == "throws") return throws(mpi);

@@ -78,10 +78,10 @@ def read_safetensors(path: Path) -> tuple[Arrays, dict[str, str]]:
     data = raw[8 + length :]
     arrays: Arrays = {}
     end = 0
-    for name, told in header.items():
-        assert told["data_offsets"][0] == end, "tensors lie one behind the other"
-        end = told["data_offsets"][1]
-        arrays[name] = as_f32(data[slice(*told["data_offsets"])], told["dtype"]).reshape(told["shape"])
+    for name, entry in header.items():
+        assert entry["data_offsets"][0] == end, "tensors are contiguous"
+        end = entry["data_offsets"][1]
+        arrays[name] = as_f32(data[slice(*entry["data_offsets"])], entry["dtype"]).reshape(entry["shape"])
     assert end == len(data)
     return arrays, metadata
 
@@ -167,9 +167,9 @@ def test_hugging_faces_own_reader_agrees(written: Path) -> None:
     own, _ = read_safetensors(written / "model")
     tensors = dict(safetensors.deserialize((written / "model").read_bytes()))
     assert tensors.keys() == own.keys()
-    for name, told in tensors.items():
-        assert told["dtype"] == "F32"
-        np.testing.assert_array_equal(as_f32(bytes(told["data"]), told["dtype"]).reshape(told["shape"]), own[name])
+    for name, tensor in tensors.items():
+        assert tensor["dtype"] == "F32"
+        np.testing.assert_array_equal(as_f32(bytes(tensor["data"]), tensor["dtype"]).reshape(tensor["shape"]), own[name])
 
 
 def test_what_hugging_face_writes_is_read(program: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 A command is a line of a block that begins with ```sh (or a line that begins with "$ " in a block of output), or a code span in a text
 that begins with a program of ours. Flags of all are looked up in the program's --help. Those in blocks are run, made small by flags of
-their own (SMALL), except those that NOT_RUN lists with the reason. Batch scripts for Slurm, of which pages tell, are checked but not run.
+their own (SMALL), except those that NOT_RUN lists with the reason. Batch scripts for Slurm that pages describe are checked but not run.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"^(apptainer|apt-get|docker|pip|sbatch|srun) ", "installs, or needs Docker or Slurm; tests/test_install.py and the tests of batch scripts"),
     (r"\bpytest\b", "runs tests"),
     (r"^ci/hosts/namespaces\.sh", "needs root; tests/test_lost_ranks.py runs it"),
-    (r"ci/gpu_(build|check)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
+    (r"ci/gpu_(build|check|dry_run)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
     (r"-m compare sass", "needs nvcc's cuobjdump"),
     (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),
     (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/stored_test.py runs it"),
-    (r"-m compare (?!sass)", "measures for minutes, beside other libraries"),
+    (r"-m compare (?!sass)", "measures for minutes, against other libraries"),
     (r"/tests/\w+_test", "a test program"),
     (r" tests/test_\w+\.py ", "tries for minutes what the file tries for seconds as a test"),
     (r"--(transport|device) (cuda|nccl)|^nsys ", "needs a GPU"),
@@ -139,7 +139,7 @@ def commands_of(page: str, text: str, ours: frozenset[str]) -> list[Command]:
 
 def all_commands() -> list[Command]:
     ours = built()
-    return [one for page in PAGES for one in commands_of(page, (ROOT / page).read_text(encoding="utf-8"), ours)]
+    return [our for page in PAGES for our in commands_of(page, (ROOT / page).read_text(encoding="utf-8"), ours)]
 
 
 def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -195,13 +195,13 @@ def _ours(programs: Programs) -> frozenset[str]:
 
 def test_each_program_exists_and_takes_the_flags_that_pages_give_it(ours: frozenset[str]) -> None:
     found = all_commands()
-    assert len([one for one in found if one.in_block]) > 40 and len(found) > 100
-    assert [f"{one.where}: {problem}" for one in found if (problem := problem_of(one, ours))] == []
+    assert len([line for line in found if line.in_block]) > 40 and len(found) > 100
+    assert [f"{line.where}: {problem}" for line in found if (problem := problem_of(line, ours))] == []
 
 
 def test_what_is_wrong_with_a_command_is_found(ours: frozenset[str]) -> None:
     def problems(text: str) -> list[str | None]:
-        return [problem_of(one, ours) for one in commands_of("a.md", text, ours)]
+        return [problem_of(our, ours) for our in commands_of("a.md", text, ours)]
 
     assert problems("```sh\nbuild/release/bin/all_reduce_perf --algoo ring   # comment\n```\n") == ["all_reduce_perf has no flag --algoo"]
     assert problems("```sh\nbuild/release/bin/all_reduce -b 8\n```\n") == ["there is no program all_reduce"]
@@ -214,7 +214,7 @@ def test_what_is_wrong_with_a_command_is_found(ours: frozenset[str]) -> None:
 
 
 def test_each_exception_is_needed() -> None:
-    texts = [" ".join(one.words) for one in all_commands()]
+    texts = [" ".join(command.words) for command in all_commands()]
     assert [pattern for pattern, _ in NOT_RUN if not any(re.search(pattern, text) for text in texts)] == []
 
 
@@ -235,7 +235,7 @@ def prepared(folder: Path, words: tuple[str, ...]) -> list[str]:
 
 
 def run(folder: Path, command: Command) -> str | None:
-    """Runs it; says what went wrong."""
+    """Runs it; returns what went wrong."""
     if command.words[0] == "mpirun" and not MPIRUN[0]:
         return None
     call = prepared(folder, command.words)
@@ -249,16 +249,16 @@ def run(folder: Path, command: Command) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_run(page: str, ours: frozenset[str], tmp_path: Path) -> None:
-    found = [one for one in block_commands(page, (ROOT / page).read_text(encoding="utf-8")) if one.reason is None]
+    found = [command for command in block_commands(page, (ROOT / page).read_text(encoding="utf-8")) if command.reason is None]
     if not found:
         return
     for name in ("bench", "ci", "docs", "simulator", "workload"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for name in {re.sub(r"\*", "r", word) for one in found for word in one.words if word.endswith("/*.jsonl")}:
+    for name in {re.sub(r"\*", "r", word) for line in found for word in line.words if word.endswith("/*.jsonl")}:
         (tmp_path / name).parent.mkdir(parents=True)
         command = Command(page, 0, ("all_reduce_perf", "--json", name), True)
         assert run(tmp_path, command) is None
-    assert [problem for one in found if (problem := run(tmp_path, one))] == []
+    assert [problem for line in found if (problem := run(tmp_path, line))] == []
 
 
 # ---- What pages show of outputs that repeat exactly.
@@ -340,8 +340,8 @@ def test_a_batch_script(script: Path) -> None:
     text = script.read_text(encoding="utf-8")
     assert sbatch_problems(text) == []
     found = srun_commands(script, text)
-    assert found and all(one.words[:2] == ("srun", "--mpi=pmix") for one in found)
-    assert [f"{one.where}: {problem}" for one in found if (problem := problem_of(one, built()))] == []
+    assert found and all(line.words[:2] == ("srun", "--mpi=pmix") for line in found)
+    assert [f"{line.where}: {problem}" for line in found if (problem := problem_of(line, built()))] == []
 
 
 def test_the_scripts_pass_shellcheck() -> None:
@@ -356,4 +356,4 @@ def test_mistakes_in_a_batch_script_are_found() -> None:
         "3: a comment to sbatch: a line must begin with #SBATCH", "4: sbatch has no option --ntask=2; write --name=value",
         "6: sbatch reads no options after the first command"]
     wrong = srun_commands(Path("a.sbatch"), "for collective in all_reduce; do\n  srun -n 2 \"${collective}_perf\" \\\n --algoo ring\ndone")
-    assert [problem_of(one, built()) for one in wrong] == ["all_reduce_perf has no flag --algoo"]
+    assert [problem_of(line, built()) for line in wrong] == ["all_reduce_perf has no flag --algoo"]

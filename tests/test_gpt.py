@@ -54,24 +54,24 @@ def array(path: Path) -> "torch.Tensor":
 
 
 def read_case(folder: Path) -> Case:
-    told = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    parameters: dict[str, list[int]] = told["parameters"]
+    written_case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+    parameters: dict[str, list[int]] = written_case["parameters"]
 
     def of_parameters(kind: str) -> Tensors:
         return {name: array(folder / kind / f"{name}.npy").reshape(shape) for name, shape in parameters.items()}
 
     def ids(name: str) -> "torch.Tensor":
-        parts = [array(folder / f"{name}{m}.npy") for m in range(told["microbatches"])]
-        return torch.cat(parts).long().reshape(-1, told["length"])
+        parts = [array(folder / f"{name}{m}.npy") for m in range(written_case["microbatches"])]
+        return torch.cat(parts).long().reshape(-1, written_case["length"])
 
     return Case(
-        told["name"],
-        told["layers"],
-        told["heads"],
-        told["kv_heads"],
-        told["rope_theta"],
-        told["length"],
-        told["loss"],
+        written_case["name"],
+        written_case["layers"],
+        written_case["heads"],
+        written_case["kv_heads"],
+        written_case["rope_theta"],
+        written_case["length"],
+        written_case["loss"],
         of_parameters("weights"),
         of_parameters("gradients"),
         ids("tokens"),
@@ -184,7 +184,7 @@ def cases(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> dict[
     folder = tmp_path_factory.mktemp("gpt")
     dump = programs.folder.parent / "tests" / "gpt_dump"
     subprocess.run([str(dump), str(folder)], check=True, timeout=60)
-    return {one.name: read_case(one) for one in folder.iterdir()}
+    return {line.name: read_case(line) for line in folder.iterdir()}
 
 
 def differences(case: Case, loss: float, gradients: Tensors) -> list[str]:

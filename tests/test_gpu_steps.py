@@ -57,14 +57,14 @@ def steps_on_gpus() -> list[GpuStep]:
     return [step for step in steps_in("{B}/bin/") if "cpu" not in step.words]
 
 
-@pytest.mark.skipif(HAS_GPU, reason="there is a GPU: the script itself says whether the commands work")
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU: the script itself reports whether the commands work")
 @pytest.mark.parametrize("step", steps_on_gpus(), ids=str)
 def test_a_program_knows_its_flags_and_lacks_nothing_but_a_gpu(programs, tmp_path, step):
     words = [word.replace("{O}", str(tmp_path)) for word in step.words[1:]]
     done = programs.run(step.program, *words)
-    said = done.stdout + done.stderr
-    assert done.returncode not in (0, USAGE), said
-    assert NO_GPU.search(said), said
+    text = done.stdout + done.stderr
+    assert done.returncode not in (0, USAGE), text
+    assert NO_GPU.search(text), text
 
 
 def test_what_the_script_runs_on_the_cpu_works(programs, tmp_path):

@@ -308,12 +308,12 @@ def read_arrays(folder: Path, names: list[str]) -> Results:
 
 
 def read_case(folder: Path) -> Case:
-    told = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    written = [name for name, is_written in told["written"].items() if is_written]
+    written_case = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+    written = [name for name, is_written in written_case["written"].items() if is_written]
     return Case(
-        told["kernel"],
-        told["arguments"],
-        read_arrays(folder / "before", list(told["written"])),
+        written_case["kernel"],
+        written_case["arguments"],
+        read_arrays(folder / "before", list(written_case["written"])),
         read_arrays(folder / "after", written),
     )
 
@@ -323,7 +323,7 @@ def cases(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> list[
     folder = tmp_path_factory.mktemp("references")
     dump = programs.folder.parent / "tests" / "kernel_reference_dump"
     subprocess.run([str(dump), str(folder)], check=True, timeout=60)
-    return [read_case(one) for one in sorted(folder.iterdir())]
+    return [read_case(line) for line in sorted(folder.iterdir())]
 
 
 def differences(case: Case, results: Results) -> list[str]:

@@ -48,9 +48,9 @@ def test_a_project_elsewhere_uses_the_installed_libraries(stage: Path, tmp_path:
     run("cmake", "-S", example, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={stage}", "-DCMAKE_CXX_FLAGS=-Wall -Werror")
     run("cmake", "--build", tmp_path / "build")
     assert str(ROOT / "core") not in (tmp_path / "build" / "build.ninja").read_text(encoding="utf-8")
-    said = run(tmp_path / "build" / "use_lockstep").splitlines()
-    assert said[:2] == ["ring: 14 steps, 7340032 bytes per rank", "zb_h1: 24 actions on rank 0"]
-    assert re.fullmatch(r"step: \d{3,5} ms, [3-6]\d % of the peak", said[2]) and said[3] == "gelu(1): 0.8412"
+    printed = run(tmp_path / "build" / "use_lockstep").splitlines()
+    assert printed[:2] == ["ring: 14 steps, 7340032 bytes per rank", "zb_h1: 24 actions on rank 0"]
+    assert re.fullmatch(r"step: \d{3,5} ms, [3-6]\d % of the peak", printed[2]) and printed[3] == "gelu(1): 0.8412"
 
     lists = example / "CMakeLists.txt"
     lists.write_text(lists.read_text(encoding="utf-8").replace("simulator kernels)", "simulator kernel)", 1))
@@ -62,7 +62,7 @@ def test_installed_headers_include_only_installed_headers(stage: Path) -> None:
     headers = {str(path.relative_to(stage / "include/lockstep")) for path in (stage / "include/lockstep").rglob("*.h")}
     folders = {str(Path(header).parent) for header in headers}
     assert {"core", "kernels/gemm", "collectives/plan", "collectives/algorithms", "collectives/transports", "collectives/executors", "schedules",
-            "schedules/interpreter", "workload", *(f"simulator/{one}" for one in (
+            "schedules/interpreter", "workload", *(f"simulator/{line}" for line in (
                 "emulated", "engine", "machine", "network", "predict", "prices"))} <= folders
     missing = []
     for header in headers:
@@ -96,8 +96,8 @@ def test_installed_programs_run_and_find_their_data(stage: Path, tmp_path: Path)
         first, revision, _ = run(program, "--version", cwd=tmp_path).splitlines()
         assert first == f"{program.name} (Lockstep) {VERSION}"
         assert re.match(r"revision ([0-9a-f]{40}|unknown)", revision)
-    said = run(stage / "bin/simulate", "plan", "--machine", "dgx-h100", "--gpus", 8, "--batch", 8, "--model", "gpt2-124m", "--top", 1, cwd=tmp_path)
-    assert "gpt2-124m" in said
+    printed = run(stage / "bin/simulate", "plan", "--machine", "dgx-h100", "--gpus", 8, "--batch", 8, "--model", "gpt2-124m", "--top", 1, cwd=tmp_path)
+    assert "gpt2-124m" in printed
     machines = sorted(path.name for path in (stage / "share/lockstep/machines").iterdir())
     assert machines == sorted(path.name for path in (ROOT / "simulator/machine/machines").iterdir())
 
@@ -110,7 +110,7 @@ def described(program: Path, *command: str) -> dict:
 
 def test_each_program_and_command_has_a_man_page_with_all_flags(stage: Path) -> None:
     pages = {path.name.removesuffix(".1.gz"): gzip.decompress(path.read_bytes()).decode() for path in (stage / "share/man/man1").iterdir()}
-    simulate = [f"simulate-{one['name']}" for one in described(stage / "bin/simulate")["commands"]]
+    simulate = [f"simulate-{line['name']}" for line in described(stage / "bin/simulate")["commands"]]
     assert set(pages) == {path.name for path in programs(stage)} | set(simulate) and len(simulate) == 11
     for name, command in (("all_reduce_perf", ()), ("simulate", ()), ("simulate-plan", ("plan",))):
         for flag in described(stage / "bin" / name.split("-")[0], *command)["flags"]:
@@ -139,7 +139,7 @@ def test_completion(stage: Path) -> None:
     assert completions(stage, "all_reduce_perf --min") == ["--minbytes", "--min-ctas"]
     assert completions(stage, "simulate rec") == ["recompute"]
     assert "--ga" not in completions(stage, "simulate plan --g") and completions(stage, "simulate plan --gp") == ["--gpus"]
-    assert completions(stage, "/opt/bin/simulate memory --zero") == [one for one in completions(stage, "simulate memory --") if one.startswith("--zero")]
+    assert completions(stage, "/opt/bin/simulate memory --zero") == [completion for completion in completions(stage, "simulate memory --") if completion.startswith("--zero")]
     assert completions(stage, "all_reduce_perf --json -") == []  # files: bash's own completion
     offered = completions(stage, "mini_train -")
     assert {"--model", "--sequence-parallel", "-t", "--threads", "--version"} <= set(offered)
@@ -189,7 +189,7 @@ def test_the_package_of_the_programs(build: Path, tmp_path: Path) -> None:
         pytest.skip(f"the programs hold more than {MOST_BYTES >> 20} MiB of code for GPUs")
     path, fields = package_of(build, "programs", tmp_path)
     assert (fields["Package"], fields["Section"]) == ("lockstep", "science")
-    assert {"libc6", "libfmt9", "libstdc++6"} <= {one.split()[0] for one in fields["Depends"].split(", ")}
+    assert {"libc6", "libfmt9", "libstdc++6"} <= {line.split()[0] for line in fields["Depends"].split(", ")}
     run("dpkg-deb", "-x", path, tmp_path / "root")
     assert f"(Lockstep) {VERSION}" in run(tmp_path / "root/usr/bin/simulate", "--version", cwd=tmp_path)
     assert "dgx-h100" in run(tmp_path / "root/usr/bin/simulate", "--list", cwd=tmp_path)
@@ -201,13 +201,13 @@ def test_the_package_of_the_programs(build: Path, tmp_path: Path) -> None:
 def test_container_files_name_what_exists(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     for source in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.M):
-        assert all((ROOT / one).exists() for one in source.split())
-    presets = {one["name"] for one in json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))["buildPresets"]}
+        assert all((ROOT / line).exists() for line in source.split())
+    presets = {load["name"] for load in json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))["buildPresets"]}
     assert set(re.findall(r"--preset (\S+)", text)) <= presets
     assert len(re.findall(r"^FROM [a-z/]+:", text, re.M)) == 2  # a stage that builds, and one without compilers; tags are given
     installed = (ROOT / "reports/pyproject.toml").read_text(encoding="utf-8")
     needed = re.findall(r'"(\w+)"', re.search(r"dependencies = \[(.*)\]", installed).group(1))
-    assert all(f"python3-{one}" in text for one in needed)
+    assert all(f"python3-{line}" in text for line in needed)
     assert (re.search(r"^USER (\d+)$", text, re.M) or [0, "0"])[1] != "0"  # mpirun refuses root
     if shutil.which("hadolint"):
         run("hadolint", ROOT / name)

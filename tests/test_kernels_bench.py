@@ -40,7 +40,7 @@ def test_a_killed_run_leaves_the_records_of_what_was_done(bench: str, tmp_path: 
         running.kill()
     run_line, *kernels = records_of(path)
     assert run_line["record"] == "run"
-    assert len(kernels) >= 2 and all(one["status"] == "ok" and one["samples_us"] for one in kernels)
+    assert len(kernels) >= 2 and all(kernel["status"] == "ok" and kernel["samples_us"] for kernel in kernels)
 
 
 def test_a_time_budget_ends_in_time_leaves_no_kernel_out_and_says_what_else_it_left_out(bench: str, tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_a_time_budget_ends_in_time_leaves_no_kernel_out_and_says_what_else_it_l
     assert done.returncode == 0
     left_out = int(done.stderr.split("was over before ")[1].split()[0])
     kernels = records_of(tmp_path / "r.jsonl")[1:]
-    assert len(kernels) == len(listed) and left_out == sum(one["status"] == "left_out" for one in kernels) > 0
-    assert {one["kernel"] for one in kernels if one["status"] == "ok"} == {name.split("/")[0] for name in listed}
-    assert not any(one["samples_us"] for one in kernels if one["status"] == "left_out")
+    assert len(kernels) == len(listed) and left_out == sum(kernel["status"] == "left_out" for kernel in kernels) > 0
+    assert {kernel["kernel"] for kernel in kernels if kernel["status"] == "ok"} == {name.split("/")[0] for name in listed}
+    assert not any(kernel["samples_us"] for kernel in kernels if kernel["status"] == "left_out")
     assert "ERROR" not in done.stdout
 
 
@@ -63,7 +63,7 @@ def test_repetitions_are_joined_also_if_only_their_mean_is_shown(bench: str, tmp
                "--benchmark_min_time=0.001", "--json", str(tmp_path / "r.jsonl"))
     _, *kernels = records_of(tmp_path / "r.jsonl")
     assert len(kernels) == done.stdout.count("_mean") == 6
-    assert all(one["implementation"] for one in kernels)
+    assert all(kernel["implementation"] for kernel in kernels)
 
 
 def test_a_list_and_words_that_mean_nothing_leave_no_file(bench: str, tmp_path: Path) -> None:
@@ -78,26 +78,26 @@ TINY = ("--model", "nano,layers=1,hidden=32,heads=2,ffn_hidden=128,sequence=16",
         "dtype=f32,microbatch=2,batch=4;tp=2,dtype=f32,microbatch=2,batch=4", "--threads", "1", "--ceilings", "0", "--cache", "cold")
 
 
-def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_beside_copies(bench: str, tmp_path: Path) -> None:
+def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_with_copies(bench: str, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     done = run(bench, *TINY, "--copies", "1,2", "--benchmark_min_time=0.0005", "--json", str(path))
     assert done.returncode == 0, done.stderr
     _, *kernels = records_of(path)
-    assert all(one["status"] == "ok" and one["checked"] for one in kernels)
-    shapes = {(one["kernel"], one["shape"]) for one in kernels}
+    assert all(kernel["status"] == "ok" and kernel["checked"] for kernel in kernels)
+    shapes = {(kernel["kernel"], kernel["shape"]) for kernel in kernels}
     # Rows of a microbatch, and the columns that one of two tensor ranks has.
     assert {("gemm_bias_gelu_fwd", "N32_C32_O128"), ("gemm_bias_gelu_fwd", "N32_C32_O64"),
             ("cross_entropy", "R32_V256"), ("cross_entropy_stats", "R32_V128_shard0of2")} <= shapes
-    assert len(kernels) == 2 * len(shapes), "each once, alone and with a copy beside it"
-    assert {one["copies"] for one in kernels} == {1, 2}
+    assert len(kernels) == 2 * len(shapes), "each once, alone and with a concurrent copy"
+    assert {kernel["copies"] for kernel in kernels} == {1, 2}
 
 
-@pytest.mark.parametrize("words, told", [
+@pytest.mark.parametrize("words, expected", [
     (("--model", "nano", "--layout", "tp=3"), "--layout tp=3: tp is 3, and heads is 4; allowed: 1 2 4"),
     (("--layout", "tp=2"), "--layout requires --model"),
     (("--threads", "1", "--copies", "4096"), "--copies 4096"),
 ])
-def test_layouts_and_copies_that_cannot_be_are_refused(bench: str, words: tuple[str, ...], told: str) -> None:
+def test_layouts_and_copies_that_cannot_be_are_refused(bench: str, words: tuple[str, ...], expected: str) -> None:
     done = run(bench, *words)
     assert done.returncode == 6 and len(done.stderr.splitlines()) == 1
-    assert told in done.stderr
+    assert expected in done.stderr

@@ -157,11 +157,11 @@ class Trial:
 
 
 def trial(layout: Layout, binaries: Path, folder: Path, kills: int, seed: str) -> Counter[str]:
-    one = Trial(layout, binaries, folder, kills, seed)
+    binary = Trial(layout, binaries, folder, kills, seed)
     for _ in range(kills):
-        one.kill_once()
-    one.finish()
-    return one.counts
+        binary.kill_once()
+    binary.finish()
+    return binary.counts
 
 
 @pytest.mark.parametrize("layout,kills", zip(LAYOUTS, (4, 4, 2)), ids=lambda value: getattr(value, "name", None))

@@ -264,19 +264,19 @@ def refusal(*words: str) -> list[str]:
 
 
 def test_what_all_ranks_refuse_is_said_by_one_of_them(mpi_programs: Programs) -> None:
-    said = refusal("-n", "3", str(mpi_programs.folder / "sendrecv_perf"), "--algo", "nosuch")
-    assert [line.split(";")[0] for line in said if ": rank " not in line] == ["error: --algo: send_recv has no algorithm 'nosuch'"]
+    lines = refusal("-n", "3", str(mpi_programs.folder / "sendrecv_perf"), "--algo", "nosuch")
+    assert [line.split(";")[0] for line in lines if ": rank " not in line] == ["error: --algo: send_recv has no algorithm 'nosuch'"]
 
 
 def test_a_file_that_rank_0_cannot_write_ends_all_ranks_at_once(mpi_programs: Programs) -> None:
-    said = refusal("-n", "2", str(mpi_programs.folder / "sendrecv_perf"), "-b", "8", "-e", "8", "-T", "50", "--json", "/nowhere/x.jsonl")
-    assert said == ["error: cannot write /nowhere/x.jsonl: No such file or directory; allowed: a file in an existing, writable folder"]
+    lines = refusal("-n", "2", str(mpi_programs.folder / "sendrecv_perf"), "-b", "8", "-e", "8", "-T", "50", "--json", "/nowhere/x.jsonl")
+    assert lines == ["error: cannot write /nowhere/x.jsonl: No such file or directory; allowed: a file in an existing, writable folder"]
 
 
 def test_what_one_rank_alone_refuses_is_said_with_its_number(mpi_programs: Programs) -> None:
     program = str(mpi_programs.folder / "sendrecv_perf")
-    said = refusal("-n", "1", program, "-b", "8", "-e", "8", ":", "-n", "1", program, "--nosuch")
-    assert len(said) == 1 and said[0].startswith("sendrecv_perf: rank 1: unknown argument '--nosuch'")
+    lines = refusal("-n", "1", program, "-b", "8", "-e", "8", ":", "-n", "1", program, "--nosuch")
+    assert len(lines) == 1 and lines[0].startswith("sendrecv_perf: rank 1: unknown argument '--nosuch'")
 
 
 def revision_of(program: Path) -> str:
@@ -315,7 +315,7 @@ def outcomes(programs: Programs) -> dict[str, list[Outcome]]:
 def test_a_lost_rank_is_named_in_time_and_leaves_nothing(way: str, outcomes: dict[str, list[Outcome]]) -> None:
     if way not in outcomes:
         pytest.skip("MPI, or what makes network namespaces, is not here")
-    assert not any(outcome.faults() for outcome in outcomes[way]), "\n".join(f"{one}\n{one.output}" for one in outcomes[way])
+    assert not any(outcome.faults() for outcome in outcomes[way]), "\n".join(f"{outcome}\n{outcome.output}" for outcome in outcomes[way])
 
 
 def main() -> int:

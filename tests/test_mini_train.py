@@ -49,10 +49,10 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
 ])
 def test_moved_work_trains_and_writes_as_one_rank_does(programs: Programs, words: str) -> None:
     more = ("--layers", "4", "--sample", "12", "--prompt", "the cat", "--temperature", "0")
-    one, other = (mini_train(programs, *more, *layout.split())
+    line, other = (mini_train(programs, *more, *layout.split())
                   for layout in ("--microbatches 1", f"{words} --microbatch-size 1 --microbatches 4"))
-    assert losses_of(other) == pytest.approx(losses_of(one), rel=1e-4)
-    assert other.stdout.split("the cat")[1:] == one.stdout.split("the cat")[1:] != []
+    assert losses_of(other) == pytest.approx(losses_of(line), rel=1e-4)
+    assert other.stdout.split("the cat")[1:] == line.stdout.split("the cat")[1:] != []
 
 
 def test_more_than_all_of_the_peak_is_said_to_be_wrong(programs: Programs) -> None:
@@ -80,8 +80,8 @@ def test_a_killed_run_leaves_the_record_of_its_steps(programs: Programs, tmp_pat
     ("--pp", "2", "--schedule", "zb_h1", "--microbatches", "2", "--microbatch-size", "2"),
 ])
 def test_layouts_print_the_losses_of_one_rank(programs: Programs, layout: tuple[str, ...]) -> None:
-    for one, other in zip(losses_of(mini_train(programs)), losses_of(mini_train(programs, *layout)), strict=True):
-        assert other == pytest.approx(one, abs=2e-4)  # four decimals
+    for program, other in zip(losses_of(mini_train(programs)), losses_of(mini_train(programs, *layout)), strict=True):
+        assert other == pytest.approx(program, abs=2e-4)  # four decimals
 
 
 def gemm_of(folder: Path, programs: Programs, *words: str) -> dict:
@@ -99,8 +99,8 @@ def test_products_are_computed_by_one_implementation_that_is_said_and_can_be_rep
     assert gemm_of(tmp_path, programs, "--resume", str(tmp_path / "probed"), "--steps", "5") == {
         "implementation": probed["implementation"], "chosen_by": "checkpoint", "probe_us": {}}
     for name in probed["probe_us"]:
-        said = {"implementation": name, "chosen_by": "flag", "probe_us": {}}
-        assert gemm_of(tmp_path, programs, "--gemm", name, "--checkpoints", str(tmp_path / name)) == said
+        expected = {"implementation": name, "chosen_by": "flag", "probe_us": {}}
+        assert gemm_of(tmp_path, programs, "--gemm", name, "--checkpoints", str(tmp_path / name)) == expected
         assert gemm_of(tmp_path, programs, "--resume", str(tmp_path / name), "--steps", "5")["implementation"] == name
     assert gemm_of(tmp_path, programs, "--gemm", "per-shape")["implementation"] == "per-shape"
 
@@ -260,8 +260,8 @@ def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert losses_of(done) == losses_of(mini_train(mpi_programs, *words))
-    beside = "overlap with kernels" if threads == "multiple" else "nothing overlaps"
-    assert f"MPI_THREAD_{threads.upper()}: " in done.stdout and beside in done.stdout
+    expected = "overlap with kernels" if threads == "multiple" else "nothing overlaps"
+    assert f"MPI_THREAD_{threads.upper()}: " in done.stdout and expected in done.stdout
 
 
 def test_a_killed_rank_ends_all(mpi_programs: Programs) -> None:
@@ -305,11 +305,11 @@ def test_a_straggler_is_emulated_and_predicted(programs: Programs, tmp_path: Pat
     text = mini_train(programs, "--dp", "2", *words).stdout
     assert "# EMULATED straggler: replica=1,factor=2,step_ms=10; these times alone give " in text
     assert "the server on rank 2; a gradient misses " in text
-    one = training_of(programs, tmp_path / "1.jsonl", *words)
-    assert one["basis"] == "emulated" and one["ranks"] == 3
-    assert 10 <= one["sync"]["predicted_ms"] <= 20 and one["sync"]["missed_most"] <= 3
+    program = training_of(programs, tmp_path / "1.jsonl", *words)
+    assert program["basis"] == "emulated" and program["ranks"] == 3
+    assert 10 <= program["sync"]["predicted_ms"] <= 20 and program["sync"]["missed_most"] <= 3
     # Sleeps are no shorter; but a server that gets no core may start its clock late in the first step.
-    assert sum(step["ms"] for step in one["steps"]) >= 3 * one["sync"]["predicted_ms"]
+    assert sum(step["ms"] for step in program["steps"]) >= 3 * program["sync"]["predicted_ms"]
 
 
 @pytest.mark.parametrize(("words", "text"), [

@@ -26,7 +26,7 @@ def words_after(text: str, begin: str) -> list[str]:
     return next(line.removeprefix(begin) for line in text.splitlines() if line.startswith(begin)).split()
 
 
-# Command with a value that nothing is called: the refusal lists the names that are allowed. They are read one by one, with --list or
+# Command with an unknown name: the refusal lists the names that are allowed. They are read one at a time, with --list or
 # --print-plan, which keep the program from working.
 LISTS_OF_REFUSALS = [
     "all_reduce_perf --ranks 8 --print-plan --algo {}", "all_gather_perf --ranks 8 --print-plan --algo {}",
@@ -47,22 +47,22 @@ def test_what_a_refusal_allows_is_taken(programs: Programs, command: str) -> Non
     names = re.split(r"[, ]+", refused.stderr.rsplit("allowed: ", 1)[1].partition(", or ")[0].strip())
     assert len(names) >= 2, refused.stderr
     for name in names:
-        told = run(programs, command.format(name)).stderr
-        unknown = re.search(r"unknown|not known|no such|not a|has no algorithm", told)
-        assert unknown is None or f"{name}=1" in told and "no such" not in told, f"{command.format(name)}: {told}"
+        message = run(programs, command.format(name)).stderr
+        unknown = re.search(r"unknown|not known|no such|not a|has no algorithm", message)
+        assert unknown is None or f"{name}=1" in message and "no such" not in message, f"{command.format(name)}: {message}"
 
 
 def test_each_listed_model_machine_and_schedule_is_taken(programs: Programs) -> None:
     listed = run(programs, "simulate --list").stdout
     models, machines, schedules = (words_after(listed, f"{what}: ") for what in ("models", "machines", "schedules"))
     assert len(models) > 20 and len(machines) > 5 and {"1f1b", "zb_1p", "zb_2p", "terapipe"} <= set(schedules)
-    for words in [*(f"--model {one}" for one in models), *(f"--machine {one}" for one in machines),
-                  *(f"--model nano --layout pp=1,schedule={one}" for one in schedules)]:
-        told = run(programs, f"simulate {words if 'schedule' in words else words + ' --layout tp=7919'}").stderr
-        assert "not known" not in told and ("tp is 7919" in told or "schedule" in words), told
+    for words in [*(f"--model {model}" for model in models), *(f"--machine {machine}" for machine in machines),
+                  *(f"--model nano --layout pp=1,schedule={schedule}" for schedule in schedules)]:
+        message = run(programs, f"simulate {words if 'schedule' in words else words + ' --layout tp=7919'}").stderr
+        assert "not known" not in message and ("tp is 7919" in message or "schedule" in words), message
     for row in run(programs, "mini_train --list").stdout.splitlines()[1:]:
-        told = run(programs, f"mini_train --model {row.split()[0]} --pp 3 --schedule bpipe").stderr  # refused, but not for its name
-        assert "bpipe" in told and "allowed: " in told, told
+        message = run(programs, f"mini_train --model {row.split()[0]} --pp 3 --schedule bpipe").stderr  # refused, but not for its name
+        assert "bpipe" in message and "allowed: " in message, message
 
 
 def test_each_listed_schedule_is_taken(programs: Programs) -> None:
@@ -84,9 +84,9 @@ def test_each_value_that_a_field_lists_is_taken(programs: Programs) -> None:
             continue  # no list of values: the default would be one of them
         for value in values:
             flag = f"--model gpt2-124m,{name}={value}" if "model" in section else f"--layout {name}={value}"
-            told = run(programs, f"simulate --list {flag}").stderr
+            message = run(programs, f"simulate --list {flag}").stderr
             tried += 1
-            assert f"{name}={value}: " not in told, told
+            assert f"{name}={value}: " not in message, message
     assert tried > 30
 
 
@@ -115,7 +115,7 @@ def test_each_listed_benchmark_is_taken(programs: Programs, tmp_path: Path) -> N
 
 
 def test_each_case_that_a_worker_names_is_printed_alike(programs: Programs) -> None:
-    """gate_suite.txt: as many cases as docs/gate.md says."""
+    """gate_suite.txt: as many cases as in docs/gate.md."""
     suite = (Path(__file__).resolve().parent.parent / "ci" / "gate_suite.txt").read_text(encoding="utf-8")
     page = (Path(__file__).resolve().parent.parent / "docs" / "gate.md").read_text(encoding="utf-8")
     cases = 0
@@ -151,7 +151,7 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(programs: Programs,
     assert time.monotonic() - begin < 20 and "step " not in done.stdout and "emulated in" not in done.stdout
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "expected"), [
     ("--experts 4 --export {f}/w.safetensors", "allowed: experts=0"),
     ("--experts 4 --init-from {f}/w.safetensors", "allowed: experts=0"),
     ("--model nano,norm=rms --export {f}/w.safetensors", "--export"),
@@ -165,9 +165,9 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(programs: Programs,
     ("--schedule bpipe", "bpipe moves activations to other ranks, and 1 ranks"),
     ("--layers 4 --pp 4 --schedule bpipe --microbatches 4 --experts 4", "schedule=bpipe of activations of experts"),
 ])
-def test_what_a_run_cannot_end_or_do_is_refused_before_it(programs: Programs, words: str, told: str, tmp_path: Path) -> None:
+def test_what_a_run_cannot_end_or_do_is_refused_before_it(programs: Programs, words: str, expected: str, tmp_path: Path) -> None:
     done = run(programs, f"mini_train {TINY} {words.format(f=tmp_path)}")
-    assert done.returncode == USAGE and told.split(";")[0] in done.stderr and done.stdout == "", done.stderr + done.stdout
+    assert done.returncode == USAGE and expected.split(";")[0] in done.stderr and done.stdout == "", done.stderr + done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -100,10 +100,10 @@ def torch_losses(world: World, kind: str, numbers: dict[str, float], clip: float
     }
     matrices = [w for w in weights.values() if w.dim() > 1]
     vectors = [w for w in weights.values() if w.dim() == 1]
-    told = {**USUAL[kind], **numbers}
+    fields = {**USUAL[kind], **numbers}
     optimizers = [
-        optimizer_of(kind, matrices, RATES[kind], told),
-        optimizer_of(kind, vectors, RATES[kind], {**told, "weight-decay": 0.0}),
+        optimizer_of(kind, matrices, RATES[kind], fields),
+        optimizer_of(kind, vectors, RATES[kind], {**fields, "weight-decay": 0.0}),
     ]
     losses = []
     for step in range(1, STEPS + 1):
@@ -163,7 +163,7 @@ def test_a_wrong_decay_is_found(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (("--optimizer", "lion"), "--optimizer lion: "),
         (("--optimizer", "sgd", "--momentum", "0.9"), "--momentum 0.9: --optimizer sgd has no such number; allowed: --optimizer momentum"),
@@ -172,6 +172,6 @@ def test_a_wrong_decay_is_found(world: World) -> None:
         (("--optimizer", "momentum", "--eps", "1"), "allowed: --optimizer rmsprop or adam or adamw"),
     ],
 )
-def test_numbers_that_an_optimizer_does_not_have_are_refused(programs: Programs, words: tuple[str, ...], says: str) -> None:
+def test_numbers_that_an_optimizer_does_not_have_are_refused(programs: Programs, words: tuple[str, ...], expected: str) -> None:
     done = programs.run("mini_train", *words)
-    assert done.returncode == 6 and done.stdout == "" and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 6 and done.stdout == "" and expected in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -1,8 +1,8 @@
 """Files that programs write: on a disk that is full, and by two runs at the same time.
 
 Every writer on a full disk: one line that names the file and the reason, a status that is not 0, no file that is half written under
-the name that was asked for, and the older file kept. The disk is full at so many bytes of a file (RLIMIT_FSIZE, "File too large").
-With LOCKSTEP_MOUNT=1, for root, it is also a file system of its own with so many bytes left ("No space left on device").
+the name that was asked for, and the older file kept. The disk is full at a number of bytes of a file (RLIMIT_FSIZE, "File too large").
+With LOCKSTEP_MOUNT=1, for root, it is also a file system of its own with that many bytes left ("No space left on device").
 
 Two runs that write to one place: either both work and each file is one run's, or the second is refused by one line that names the
 place and the process that has it. What a killed run has left keeps nobody out.
@@ -63,7 +63,7 @@ WRITERS = (
     Writer("tuning table", "tune --collectives all_reduce --ranks 2 -b 1K -e 1K --time-budget 1 --output {to}", 64),
     Writer("checkpoint", f"{TWO_STEPS} --checkpoints {{to}}", 4096),
     Writer("checkpoint of 2 ranks", f"{TWO_STEPS} --dp 2 --zero 1 --checkpoints {{to}}", 4096),
-    Writer("weights as Hugging Face has them", f"{TWO_STEPS} --export {{to}}", 4096),
+    Writer("weights in Hugging Face's format", f"{TWO_STEPS} --export {{to}}", 4096),
     Writer("tokens", f"{TWO_STEPS} --data {ROOT / 'README.md'} --tokenize {{to}}", 2048),
     Writer("suite", "suite --suite {suite} --out {to} --time-budget 1", 1024, frozenset({"to/others.partial.jsonl", "to/others.txt"}), 3),
     Writer("report", f"{REPORTS} {{records}} -o {{to}}", 4096),
@@ -151,8 +151,8 @@ def test_a_full_disk_is_said_in_one_line_and_the_older_file_stays(writer: Writer
     before = content_of(disk)
     full = DISKS[fill](writer, command_of(writer, inputs, disk / "to", programs, "others"), disk)
     assert full.done.returncode not in (0, -signal.SIGXFSZ), full.done.stdout
-    told = [line for line in full.done.stderr.splitlines() if full.reason in line]
-    assert told and all(str(disk / "to") in line for line in told), full.done.stderr
+    messages = [line for line in full.done.stderr.splitlines() if full.reason in line]
+    assert messages and all(str(disk / "to") in line for line in messages), full.done.stderr
     assert len(full.done.stderr.splitlines()) == writer.lines, full.done.stderr
     assert {name: full.after.get(name) for name in before} == before, "the older files are as they were"
     assert set(full.after) <= writer.stays | set(before)

@@ -55,10 +55,10 @@ def test_codes_send_less_and_say_so(programs: Programs, tmp_path: Path) -> None:
     done = programs.run("ddp_overlap_bench", *SMALL, "--dp", "2", "--compression", ",".join(ways), "--json", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row[2] for row in rows_of(done.stdout)] == ways
-    told = {line["overlap"]["reductions"]["compression"]: line["overlap"]["reductions"] for line in records_of(file)
+    by_compression = {line["overlap"]["reductions"]["compression"]: line["overlap"]["reductions"] for line in records_of(file)
             if line["record"] == "schedule"}
-    sent = {name: one["sent_bytes"] for name, one in told.items()}
-    assert all(one["sent_bytes"] == one["formula_bytes"] and one["wrong"] == 0 for one in told.values())
+    sent = {name: line["sent_bytes"] for name, line in by_compression.items()}
+    assert all(line["sent_bytes"] == line["formula_bytes"] and line["wrong"] == 0 for line in by_compression.values())
     assert sent["bf16"] == sent["none"] / 2
     # One byte per value, and a scale for 256 of them (fp8: 128); blocks of shares are not all full.
     assert 65 / 256 <= sent["int8"] / sent["none"] < 0.26 and 66 / 256 <= sent["fp8"] / sent["none"] < 0.27
@@ -66,7 +66,7 @@ def test_codes_send_less_and_say_so(programs: Programs, tmp_path: Path) -> None:
     assert sent["topk:density=0.01"] / sent["none"] == pytest.approx(0.02, rel=0.1)  # a value and an index
     assert sent["threshold:at=0.001:density=0.01"] == sent["topk:density=0.01"]
     assert sent["randomk:density=0.01"] / sent["none"] == pytest.approx(0.01, rel=0.1)
-    assert told["none"]["relative_error"] < 1e-6 < told["int8"]["relative_error"] < told["int4"]["relative_error"] < 0.5
+    assert by_compression["none"]["relative_error"] < 1e-6 < by_compression["int8"]["relative_error"] < by_compression["int4"]["relative_error"] < 0.5
 
 
 def test_all_rows_hold_and_send_what_formulas_say(programs: Programs, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
     both.write_text(ddp.read_text(encoding="utf-8") + zero.read_text(encoding="utf-8"), encoding="utf-8")
     report_of(both, tmp_path / "page")
     buckets = (tmp_path / "page" / "buckets.html").read_text(encoding="utf-8")
-    assert "counted in the plans that ran: as the formula says" in buckets
+    assert "counted in the plans that ran: equal to the formula" in buckets
     page = (tmp_path / "page" / "sharding.html").read_text(encoding="utf-8")
     assert "ZeRO 3, gathered when needed" in page.replace("\N{NO-BREAK SPACE}", " ")
     assert (tmp_path / "page" / "figures" / "sharding-1-memory.svg").exists()
@@ -175,15 +175,15 @@ TRAINING = {"ddp_overlap_bench": [], "zero_bench": [], "tp_linear_bench": [], "s
 
 
 @pytest.mark.parametrize("program", TRAINING)
-@pytest.mark.parametrize("words, told", [
+@pytest.mark.parametrize("words, expected", [
     (["--device", "gpu"], "--device gpu: not a device; allowed: cpu cuda cuda:0 cuda:1 ..."),
     (["--transport", "shm"], "--transport shm: not known; allowed: local mpi nccl"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
     (["--mpi-threads", "some"], "--mpi-threads some: not known; allowed: multiple funneled"),
 ])
-def test_all_training_programs_have_the_same_places(programs: Programs, program: str, words: list[str], told: str) -> None:
+def test_all_training_programs_have_the_same_places(programs: Programs, program: str, words: list[str], expected: str) -> None:
     done = programs.run(program, *TRAINING[program], *words)
-    assert done.returncode == 6 and not done.stdout and done.stderr == f"{program}: {told}\n"
+    assert done.returncode == 6 and not done.stdout and done.stderr == f"{program}: {expected}\n"
 
 
 @pytest.mark.parametrize("program", TRAINING)
@@ -196,7 +196,7 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     assert done.stderr.startswith(f"{program}: --device cuda: ") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("program, words, told", [
+@pytest.mark.parametrize("program, words, expected", [
     ("pipeline_perf", ["--device", "cpu"], "--device without --mode real"),
     ("pipeline_perf", ["--mode", "emulated", "--transport", "mpi"], "--transport without --mode real"),
     ("scaling", ["--transport", "mpi"], "ranks of mpirun: layouts have different numbers of ranks"),
@@ -226,9 +226,9 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("mini_train", ["--dp", "4", "--zero", "2", "--secondary-ranks", "2"],
      "layout: secondary_ranks is 2, and zero is 2; allowed: 0, or zero=3"),
 ])
-def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: list[str], told: str) -> None:
+def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: list[str], expected: str) -> None:
     done = programs.run(program, *words)
-    assert done.returncode == 6 and told in done.stderr and not done.stdout
+    assert done.returncode == 6 and expected in done.stderr and not done.stdout
     assert len(done.stderr.strip().splitlines()) == 1
 
 

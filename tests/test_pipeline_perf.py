@@ -44,7 +44,7 @@ def test_every_schedule_meets_its_closed_form(programs: Programs) -> None:
 def test_lists_are_swept_and_what_does_not_fit_is_said(programs: Programs) -> None:
     done = pipeline(programs, "--schedule", "all", "--stages", "3,4", "--microbatches", "4,8")
     assert done.returncode == 0, done.stderr
-    assert "# left out: chimera at 3 ranks, 4 microbatches: ranks is 3; allowed: multiples of 2, such as 2 or 4" in done.stdout
+    assert "# skipped: chimera at 3 ranks, 4 microbatches: ranks is 3; allowed: multiples of 2, such as 2 or 4" in done.stdout
     shapes = {tuple(line.split()[1:3]) for line in done.stdout.splitlines() if line and not line.startswith("#")}
     assert shapes == {("3", "4"), ("3", "8"), ("4", "4"), ("4", "8")}
 
@@ -187,7 +187,7 @@ def test_list_names_every_schedule_with_its_source(programs: Programs) -> None:
     assert "DeepSeek-AI 2024 (arXiv:2412.19437)" in done.stdout and done.stdout.count("\n") >= 19
 
 
-def test_emulated_runs_say_so_and_have_the_simulation_beside_them(programs: Programs, tmp_path: Path) -> None:
+def test_emulated_runs_say_so_and_have_the_simulation(programs: Programs, tmp_path: Path) -> None:
     done = pipeline(programs, "--mode", "emulated", "--schedule", "1f1b,zb_v", "--stages", "4", "--microbatches", "6",
                     "--t-comm", "0.2", "--repeat", "3", "--json", str(tmp_path / "r.jsonl"))
     assert done.returncode == 0, done.stderr
@@ -214,7 +214,7 @@ BAD_INPUT = [
     (["--t-f", "-1"], "--t-f -1: out of range; allowed: a number above 0"),
     (["--t-comm", "-0.5"], "--t-comm -0.5: out of range; allowed: a number from 0"),
     (["--t-w", "soon"], "--t-w soon: not a number"),
-    (["--memory-limit", "0.5"], "--memory-limit 0.5: below what any schedule holds, one microbatch; allowed: numbers of at least 1"),
+    (["--memory-limit", "0.5"], "--memory-limit 0.5: below one microbatch, which any schedule holds; allowed: numbers of at least 1"),
     (["--w-memory", "1.5"], "--w-memory 1.5: out of range; allowed: a number from 0 to 1"),
     (["--mode", "real", "--t-f", "2"], "--t-f together with --mode real"),
     (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: multiples of 2, such as 2 or 4"),
@@ -332,7 +332,7 @@ def test_overlap_perf_refuses_in_one_line(programs: Programs, words: list[str], 
     assert done.stderr.startswith("overlap_perf: ") and text in done.stderr, done.stderr
 
 
-def test_a_suite_runs_schedules_beside_sweeps(programs: Programs, tmp_path: Path) -> None:
+def test_a_suite_runs_schedules_and_sweeps(programs: Programs, tmp_path: Path) -> None:
     suite = tmp_path / "suite.txt"
     suite.write_text("a 1 pipeline_perf --schedule gpipe,1f1b --microbatches 4\nb 1 overlap_perf --layers 2\n"
                      "c 1 sendrecv_perf --ranks 2 -b 8 -e 8 -n 2 --algo direct\n", encoding="utf-8")
@@ -347,11 +347,11 @@ def test_actions_on_parameters_are_said_to_be_left_out(programs: Programs, tmp_p
     csv.write_text("0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
     done = programs.run("pipeline_perf", "--csv", str(csv))
     assert done.returncode == 0, done.stderr
-    assert "# left out: 2 UNSHARD, RESHARD or REDUCE_GRAD of sharded.csv" in done.stdout
+    assert "# skipped: 2 UNSHARD, RESHARD or REDUCE_GRAD of sharded.csv" in done.stdout
 
 
 def test_real_kernels_run_the_schedule_that_was_asked_for(programs: Programs, tmp_path: Path) -> None:
-    """The trainer ran each schedule; the simulation beside it has the times of one rank alone."""
+    """The trainer ran each schedule; its simulation has the times of one rank alone."""
     done = pipeline(programs, "--mode", "real", "--schedule", "1f1b,zb_v,chimera,dualpipe", "--stages", "2", "--microbatches", "4",
                     "--repeat", "3", "--hidden", "32", "--length", "16", "--json", str(tmp_path / "real.jsonl"))
     assert done.returncode == 0, done.stderr

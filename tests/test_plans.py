@@ -68,10 +68,10 @@ def test_a_plan_with_one_mistake_is_refused_where_it_is(programs: Programs, tmp_
             continue
         file.write_text("\n".join(mistake) + "\n", encoding="utf-8")
         complaint = programs.refusal("all_reduce_perf", "--plan", str(file), "-b", "4K", "-e", "4K")
-        said = re.match(rf"all_reduce_perf: {re.escape(str(file))}(?::(\d+))?: rank \d+(?: lane \d+ step \d+: ([^:]*))?: ",
+        match = re.match(rf"all_reduce_perf: {re.escape(str(file))}(?::(\d+))?: rank \d+(?: lane \d+ step \d+: ([^:]*))?: ",
                         complaint)
-        assert said, complaint
-        assert said[2] is None or mistake[int(said[1]) - 1].strip() == said[2]
+        assert match, complaint
+        assert match[2] is None or mistake[int(match[1]) - 1].strip() == match[2]
         refused += 1
     assert refused > 20
 
@@ -260,6 +260,6 @@ def test_msccl_xml_is_refused_with_one_line(programs: Programs, tmp_path: Path) 
 
     several = programs.refusal("all_reduce_perf", "--algo", "all", "--ranks", "4", "--print-msccl")
     assert "plans would run, and MSCCL XML holds one; allowed: " in several
-    assert programs.refusal("all_reduce_perf", "--draw", "--print-msccl").endswith("allowed: one of them")
+    assert programs.refusal("all_reduce_perf", "--draw", "--print-msccl").endswith("allowed: one of these flags")
     none = programs.refusal("sendrecv_perf", "--algo", "direct", "--print-msccl", "-b", "1K", "-e", "1K")
     assert "send_recv has no form in MSCCL XML; allowed: " in none

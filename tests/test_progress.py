@@ -1,4 +1,4 @@
-"""Long work on a terminal says how far it is, and Ctrl-C says what was kept; nothing of it goes to a pipe."""
+"""Long work on a terminal shows how far it is, and Ctrl-C reports what was kept; nothing of this goes to a pipe."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_interrupted_suite_names_its_folder(programs, tmp_path):
     assert " of 2 lines, " in text and ": long" in text
     assert f"suite: interrupted; kept: {out} (" in text
     assert (out / "short.jsonl").exists()
-    assert all(len(conftest.records_of(one)) > 1 for one in out.glob("*.partial.jsonl"))
+    assert all(len(conftest.records_of(line)) > 1 for line in out.glob("*.partial.jsonl"))
 
 
 def test_an_interrupted_report_leaves_nothing(tmp_path, monkeypatch):

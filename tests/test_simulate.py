@@ -27,25 +27,25 @@ def records_of(path: Path, kind: str = "simulation") -> list[dict]:
 def test_a_prediction_adds_up(programs, tmp_path):
     out = tmp_path / "one.jsonl"
     programs.output("simulate", *SMALL, "--layout", "tp=2,pp=4,dp=2,batch=32", "--json", str(out))
-    (one,) = records_of(out)
-    assert sum(one["parts_ms"].values()) == pytest.approx(one["step_ms"])
-    kinds = dict(one["memory_bytes"])
+    (line,) = records_of(out)
+    assert sum(line["parts_ms"].values()) == pytest.approx(line["step_ms"])
+    kinds = dict(line["memory_bytes"])
     total = kinds.pop("total")
     assert sum(kinds.values()) == pytest.approx(total)
-    assert one["fits"] == (total <= one["capacity_bytes"])
-    assert one["ranks"] == 16
-    tokens = 32 * one["model"]["numbers"]["sequence"]
-    assert one["tokens_per_s"] == pytest.approx(tokens / one["step_ms"] * 1e3)
-    peak_tflops = one["model_tflops_per_gpu"] / one["mfu"]
+    assert line["fits"] == (total <= line["capacity_bytes"])
+    assert line["ranks"] == 16
+    tokens = 32 * line["model"]["numbers"]["sequence"]
+    assert line["tokens_per_s"] == pytest.approx(tokens / line["step_ms"] * 1e3)
+    peak_tflops = line["model_tflops_per_gpu"] / line["mfu"]
     assert peak_tflops == pytest.approx(312)
     # The peak of its memory over time equals its memory by kind, except for buffers, which a timeline does not show.
     most = 0.0
-    for rank in one["memory"]["of_rank"]:
+    for rank in line["memory"]["of_rank"]:
         for at in sorted({point[0] for points in rank.values() for point in points}):
             most = max(most, sum(next((v for t, v in reversed(points) if t <= at), 0) for points in rank.values()))
     assert total - kinds["buffers"] <= most * 1.001 <= total * 1.05
-    last = max(task[6] for rank in one["timeline"]["ranks"] for task in rank)
-    assert last == pytest.approx(one["step_ms"])
+    last = max(task[6] for rank in line["timeline"]["ranks"] for task in rank)
+    assert last == pytest.approx(line["step_ms"])
 
 
 def test_a_pipeline_of_stages_alike_has_the_bubble_of_1f1b(programs, tmp_path):
@@ -138,7 +138,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "expected"),
     [
         (["--model", "nope"], "'nope' is not known; allowed: nano"),
         (["--machine", "nope"], "allowed: a100-pcie dgx-a100"),
@@ -178,11 +178,11 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
         (["--sweep", "machine.nope=1"], "'nope' is not a number of DGX A100"),
         (["--sweep", "machine.levels.0.gbps=fast"], "--sweep machine.levels.0.gbps=fast"),
         (["--sweep", "model.nope=1"], "nope"),
-        (["--layout", "order=tp-dp,pp=2"], "order=tp-dp leaves out pp, which has 2 ranks"),
+        (["--layout", "order=tp-dp,pp=2"], "order=tp-dp lacks pp, which has 2 ranks"),
     ],
 )
-def test_what_is_wrong_is_one_line(programs, words, says):
-    assert says in programs.refusal("simulate", *words)
+def test_what_is_wrong_is_one_line(programs, words, expected):
+    assert expected in programs.refusal("simulate", *words)
 
 
 def test_a_refusal_leaves_the_old_file(programs, tmp_path):
@@ -193,7 +193,7 @@ def test_a_refusal_leaves_the_old_file(programs, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_suite_predicts_beside_what_it_measures(programs, tmp_path):
+def test_a_suite_predicts_and_measures(programs, tmp_path):
     suite = tmp_path / "suite.txt"
     suite.write_text("plan 1 simulate plan --model gpt3-1.3b --gpus 8 --batch 8 --top 2\nstep 1 simulate --layout pp=8,batch=8\n")
     programs.output("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "1")
@@ -204,47 +204,47 @@ def points_of(programs, path: Path, *words: str) -> list[dict]:
     programs.output("simulate", *words, "--json", str(path))
     run, *points = conftest.records_of(path)
     assert run["record"] == "run" and run["basis"] == "simulated"
-    assert points and all(one["record"] == "study" for one in points)
+    assert points and all(point["record"] == "study" for point in points)
     return points
 
 
 def test_scaling_adds_up_and_weak_work_grows(programs, tmp_path):
     points = points_of(programs, tmp_path / "s.jsonl", "scaling", *SMALL_MODEL, "--layout", "tp=2,batch=4", "--gpus", "2,4,8,16",
                        "--batch", "16")
-    weak, strong = ([one for one in points if one["series"] == name] for name in ("weak", "strong"))
-    assert [one["at"]["gpus"] for one in weak] == [2, 4, 8, 16] and len(strong) == 4
-    assert [one["values"]["batch"] for one in weak] == [4, 8, 16, 32]
-    assert {one["values"]["batch"] for one in strong} == {16}
+    weak, strong = ([point for point in points if point["series"] == name] for name in ("weak", "strong"))
+    assert [point["at"]["gpus"] for point in weak] == [2, 4, 8, 16] and len(strong) == 4
+    assert [point["values"]["batch"] for point in weak] == [4, 8, 16, 32]
+    assert {point["values"]["batch"] for point in strong} == {16}
     for series in (weak, strong):
         assert series[0]["values"]["efficiency"] == pytest.approx(1)
-        for one in series:
-            assert sum(one["parts_ms"].values()) == pytest.approx(one["values"]["step_ms"])
-            a_gpu = one["values"]["tokens_per_s"] / one["at"]["gpus"]
+        for line in series:
+            assert sum(line["parts_ms"].values()) == pytest.approx(line["values"]["step_ms"])
+            a_gpu = line["values"]["tokens_per_s"] / line["at"]["gpus"]
             first = series[0]["values"]["tokens_per_s"] / series[0]["at"]["gpus"]
-            assert one["values"]["efficiency"] == pytest.approx(a_gpu / first)
+            assert line["values"]["efficiency"] == pytest.approx(a_gpu / first)
 
 
 def test_scaling_says_where_there_is_no_layout(programs, tmp_path):
     points = points_of(programs, tmp_path / "s.jsonl", "scaling", "--strong", *SMALL_MODEL, "--layout", "tp=2", "--gpus", "2,3,64",
                        "--batch", "8")
-    assert [bool(one["values"]) for one in points] == [True, False, False]
+    assert [bool(point["values"]) for point in points] == [True, False, False]
     assert "not a multiple of 2" in points[1]["note"] and "not a multiple of dp x microbatch" in points[2]["note"]
 
 
 @pytest.mark.parametrize(("table", "runs"), [("sc21-weak", 10), ("sc21-strong", 9)])
-def test_published_runs_stand_beside_and_are_not_mixed(programs, tmp_path, table, runs):
+def test_published_runs_are_shown_and_not_mixed(programs, tmp_path, table, runs):
     points = points_of(programs, tmp_path / "p.jsonl", "scaling", "--published", table)
-    published = [one for one in points if one["basis"] == "published"]
-    simulated = [one for one in points if one["basis"] == "simulated"]
+    published = [point for point in points if point["basis"] == "published"]
+    simulated = [point for point in points if point["basis"] == "simulated"]
     assert len(published) == len(simulated) == runs
-    assert all("arXiv:2104.04473" in one["source"] and not one["parts_ms"] for one in published)
-    assert not any(one["source"] for one in simulated)
+    assert all("arXiv:2104.04473" in point["source"] and not point["parts_ms"] for point in published)
+    assert not any(point["source"] for point in simulated)
 
 
 def test_memory_is_table_one_of_zero(programs, tmp_path):
     points = points_of(programs, tmp_path / "m.jsonl", "memory")
-    cells = {(one["at"]["parameters"], one["at"]["ranks"], one["series"]): one for one in points}
-    assert len(cells) == 54 + 18 and {one["basis"] for one in points} == {"counted"}
+    cells = {(point["at"]["parameters"], point["at"]["ranks"], point["series"]): point for point in points}
+    assert len(cells) == 54 + 18 and {point["basis"] for point in points} == {"counted"}
     assert cells[7.5e9, 64, "ZeRO-3"]["values"]["total_gb"] == pytest.approx(1.875)
     assert cells[1e12, 1024, "ZeRO-1"]["values"]["total_gb"] == pytest.approx(4011.72, rel=1e-6)
     assert not cells[7.5e9, 1, "ZeRO-3"]["fits"] and cells[7.5e9, 4, "ZeRO-1"]["fits"]
@@ -253,7 +253,7 @@ def test_memory_is_table_one_of_zero(programs, tmp_path):
 def test_the_largest_model_is_that_of_zeros_table_two(programs, tmp_path):
     """arXiv:1910.02054, table 2, one GPU of 32 GB per model-parallel rank: 64 ranks hold 2 to 128 billion."""
     points = points_of(programs, tmp_path / "m.jsonl", "memory", "--ranks", "64", "--parameters", "1e9")
-    found = {one["series"]: one["values"]["largest_parameters"] * 32 / one["values"]["capacity_gb"] for one in points}
+    found = {point["series"]: point["values"]["largest_parameters"] * 32 / point["values"]["capacity_gb"] for point in points}
     assert found == {name: pytest.approx(billions * 1e9, abs=0.05e9) for name, billions in
                      {"replicas": 2, "ZeRO-1": 7.6, "ZeRO-2": 14.4, "ZeRO-3": 128}.items()}
     away = points_of(programs, tmp_path / "o.jsonl", "memory", "--ranks", "1", "--parameters", "1e9",
@@ -263,11 +263,11 @@ def test_the_largest_model_is_that_of_zeros_table_two(programs, tmp_path):
 
 
 def test_recomputation_trades_memory_for_time(programs, tmp_path):
-    points = {one["series"]: one for one in points_of(programs, tmp_path / "r.jsonl", "recompute")}
+    points = {program["series"]: program for program in points_of(programs, tmp_path / "r.jsonl", "recompute")}
     none, selective, full = points["none"], points["selective"], points["full"]
     assert none["best"] and selective["best"] and full["best"]
     for name in ("step_ms", "memory_gb"):
-        values = [one["values"][name] for one in (none, selective, full)]
+        values = [line["values"][name] for line in (none, selective, full)]
         assert values == sorted(values, reverse=name == "memory_gb")
     # Inputs kept every 48 layers: one layer's worth of inputs, and 48 layers recomputed at once.
     last = points["full, 48 layers at a time"]
@@ -276,13 +276,13 @@ def test_recomputation_trades_memory_for_time(programs, tmp_path):
 
 def test_tensor_ranks_beyond_the_node_lose(programs, tmp_path):
     points = points_of(programs, tmp_path / "t.jsonl", "tp-boundary")
-    simulated = [one["values"]["tflops_per_gpu"] for one in points if one["basis"] == "simulated"]
-    published = [one["values"]["tflops_per_gpu"] for one in points if one["basis"] == "published"]
+    simulated = [point["values"]["tflops_per_gpu"] for point in points if point["basis"] == "simulated"]
+    published = [point["values"]["tflops_per_gpu"] for point in points if point["basis"] == "published"]
     assert published == [363.66, 345.51, 279.5, 158.1, 92.66]
     assert simulated == sorted(simulated, reverse=True)
     assert simulated[3] < 0.75 * simulated[2]
     own = points_of(programs, tmp_path / "o.jsonl", "tp-boundary", *SMALL_MODEL, "--tp", "1,2,4", "--machine", "dgx-a100")
-    assert [one["at"]["tp"] for one in own] == [1, 2, 4] and all(one["basis"] == "simulated" for one in own)
+    assert [line["at"]["tp"] for line in own] == [1, 2, 4] and all(line["basis"] == "simulated" for line in own)
 
 
 def test_tensor_ranks_belong_inside_a_node(programs, tmp_path):
@@ -297,20 +297,20 @@ def test_tensor_ranks_belong_inside_a_node(programs, tmp_path):
 
 def test_sensitivity_is_sorted_and_has_signs(programs, tmp_path):
     points = points_of(programs, tmp_path / "s.jsonl", "sensitivity", *SMALL_MODEL, "--layout", "tp=8,dp=4,batch=32")
-    moved = [max(abs(one["values"].get(name, 0)) for name in ("more_percent", "less_percent")) for one in points]
+    moved = [max(abs(point["values"].get(name, 0)) for name in ("more_percent", "less_percent")) for point in points]
     assert moved == sorted(moved, reverse=True) and moved[0] > 1
-    figures = {one["series"]: one["values"] for one in points}
+    figures = {point["series"]: point["values"] for point in points}
     assert figures["machine.device.matrix_tflops"]["more_percent"] < 0 < figures["machine.device.matrix_tflops"]["less_percent"]
     assert figures["machine.device.launch_us"]["more_percent"] > 0 > figures["machine.device.launch_us"]["less_percent"]
     assert "less_percent" not in figures["machine.levels.1.oversubscription"]  # below 1 there is none
     assert not any(name.endswith(("ranks", "bytes")) for name in figures)
     # --sweep takes these names, and has the same change.
-    moved = next(one for one in points if "more_percent" in one["values"])
+    moved = next(point for point in points if "more_percent" in point["values"])
     value = moved["at"]["value"]
     out = tmp_path / "swept.jsonl"
     programs.output("simulate", *SMALL_MODEL, "--layout", "tp=8,dp=4,batch=32", "--sweep",
                     f"{moved['series']}={value!r}:{1.1 * value!r}", "--json", str(out))
-    before, after = (one["step_ms"] for one in records_of(out))
+    before, after = (line["step_ms"] for line in records_of(out))
     assert 100 * (after / before - 1) == pytest.approx(moved["values"]["more_percent"], rel=1e-6)
 
 
@@ -318,13 +318,13 @@ def test_the_map_has_a_winner_in_each_cell_and_says_why(programs, tmp_path):
     points = points_of(programs, tmp_path / "m.jsonl", "map", "--models", "gpt3-1.3b,gpt3-13b,megatron-39.1b", "--links", "0.5,25",
                        "--gpus", "4,16", "--batch", "32")
     assert len(points) == 3 * 2 * 2
-    for one in points:
-        assert one["note"]
-        if one["best"]:
-            assert one["layout"] and one["values"]["step_ms"] > 0
+    for point in points:
+        assert point["note"]
+        if point["best"]:
+            assert point["layout"] and point["values"]["step_ms"] > 0
         else:
-            assert one["values"]["least_gb"] > 85 and "does not fit" in one["note"]
-    assert any(not one["best"] for one in points if one["at"]["gpus"] == 4)
+            assert point["values"]["least_gb"] > 85 and "does not fit" in point["note"]
+    assert any(not point["best"] for point in points if point["at"]["gpus"] == 4)
 
 
 def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
@@ -332,7 +332,7 @@ def test_sweeps_go_over_the_model_and_the_machine(programs, tmp_path):
     programs.output("simulate", *SMALL_MODEL, "--layout", "tp=2,dp=8,batch=16", "--sweep",
                     "machine.levels.1.gbps=5:50,model.layers=12:24", "--json", str(out))
     found = [line for line in conftest.records_of(out) if line["record"] == "simulation"]
-    assert [(one["machine"].rsplit("=", 1)[1], one["model"]["numbers"]["layers"]) for one in found] == [
+    assert [(line["machine"].rsplit("=", 1)[1], line["model"]["numbers"]["layers"]) for line in found] == [
         ("5", 12), ("5", 24), ("50", 12), ("50", 24)]
     assert found[0]["step_ms"] > found[2]["step_ms"] and found[0]["step_ms"] < found[1]["step_ms"]
 

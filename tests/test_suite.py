@@ -92,9 +92,9 @@ def test_a_line_that_fails_is_told_and_the_others_run(programs: Programs, tmp_pa
     (records / "bad.jsonl").write_text("of an earlier run\n", encoding="utf-8")
     done = programs.run("suite", "--suite", str(suite), "--out", str(records), "--time-budget", "1")
     assert done.returncode == USAGE
-    (told,) = [line for line in done.stderr.splitlines() if line.startswith("suite: ")]
-    assert told.startswith("suite: bad: ended with status 6; 'pipeline_perf --stages none'")
-    assert "--stages none: not an integer" in told and str(records / "bad.txt") in told
+    (text,) = [line for line in done.stderr.splitlines() if line.startswith("suite: ")]
+    assert text.startswith("suite: bad: ended with status 6; 'pipeline_perf --stages none'")
+    assert "--stages none: not an integer" in text and str(records / "bad.txt") in text
     run = json.loads((records / "good.jsonl").read_text(encoding="utf-8").splitlines()[0])
     name, seconds = run["command"][-4:-2]
     assert name == "--time-budget" and 0.5 < float(seconds) <= 1, "the share of the bad line is not lost"
@@ -205,13 +205,13 @@ def test_rows_of_a_sweep_are_named(programs):
                               for algorithm in ("ring", "two_shot")]
 
 
-@pytest.mark.parametrize(("line", "told"), [
+@pytest.mark.parametrize(("line", "expected"), [
     ("run", "order: not JSON: "), ("[]", "not a JSON object: []"), ("{}", '"case" is missing or wrong; allowed: 0 to'), (order(99, 1, 1), '"case"'),
     (order(0, 0, 1), '"runs" is missing or wrong; allowed: 1 to'), (order(0, 1, -1), '"calls"')])
-def test_a_wrong_order_is_answered_and_the_next_is_obeyed(programs, line, told):
+def test_a_wrong_order_is_answered_and_the_next_is_obeyed(programs, line, expected):
     _, answers, done = talk(programs, WORKERS["planted"], [line, order(1, 1, 1)])
     assert done.returncode == 0
-    assert told in answers[0]["error"] and len(answers[1]["us"]) == 1
+    assert expected in answers[0]["error"] and len(answers[1]["us"]) == 1
 
 
 def test_a_worker_without_another_mode_has_a_help(programs):
@@ -221,7 +221,7 @@ def test_a_worker_without_another_mode_has_a_help(programs):
     assert done.returncode == 6 and "--serve is missing; allowed: [--filter REGEX] --serve" in done.stderr
 
 
-@pytest.mark.parametrize(("command", "told"), [
+@pytest.mark.parametrize(("command", "expected"), [
     (["all_reduce_perf", "--ranks", "2,4", "-b", "4K", "-e", "4K"], "--serve: 2 sessions; allowed: one number of ranks"),
     (["zero_bench", "--dp", "2"], "--serve: 10 rows; allowed: one"),
     (["tp_linear_bench"], "layers; allowed: one"),
@@ -230,7 +230,7 @@ def test_a_worker_without_another_mode_has_a_help(programs):
     (["generation_bench", "--filter", "^nothing$"], "--filter ^nothing$: no such case"),
     (["gate_planted", "nothing"], "no such cases; allowed: alone, collective"),
     (["kernels_bench", "--benchmark_filter=^nothing$"], "--benchmark_filter matches no benchmark")])
-def test_what_cannot_be_served_is_refused(programs, command, told):
+def test_what_cannot_be_served_is_refused(programs, command, expected):
     done = subprocess.run([str(programs.folder / command[0]), *command[1:], "--serve"], capture_output=True, text=True, timeout=60, check=False,
                           stdin=subprocess.DEVNULL)
-    assert done.returncode == 6 and done.stdout == "" and told in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 6 and done.stdout == "" and expected in done.stderr and done.stderr.count("\n") == 1

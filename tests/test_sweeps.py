@@ -292,7 +292,7 @@ def test_a_simulated_row_is_explained_by_its_plan(programs: Programs) -> None:
     assert "predict, m/p: N/A" in simulated.stdout
     explained = [[line.split()[-6:] for line in done.stdout.splitlines() if not line.startswith("#")] for done in (simulated, run)]
     for of_plan, measured in zip(*explained, strict=True):
-        assert of_plan[:3] == measured[:3] and of_plan[3:] == ["N/A"] * 3  # algorithm, steps and wire bytes; nothing is predicted anew
+        assert of_plan[:3] == measured[:3] and of_plan[3:] == ["N/A"] * 3  # algorithm, steps and wire bytes; nothing is predicted again
 
 
 def test_a_placement_that_a_collective_lacks_is_not_available(programs: Programs, tmp_path: Path) -> None:
@@ -300,9 +300,9 @@ def test_a_placement_that_a_collective_lacks_is_not_available(programs: Programs
     row = next(line for line in printed.splitlines() if not line.startswith("#")).split()
     assert row[13:21] == ["N/A"] * 8 and row[-3:] == ["N/A"] * 3, row
     (tmp_path / "t.txt").write_text(printed)
-    told = subprocess.run([sys.executable, "-m", "reports", str(tmp_path / "t.txt"), "--summary"], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-m", "reports", str(tmp_path / "t.txt"), "--summary"], capture_output=True, text=True,
                           timeout=120, check=False, cwd=ROOT)
-    assert told.returncode == 0, told.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_sweep_repeats_exactly(programs: Programs) -> None:

@@ -37,7 +37,7 @@ def test_marks_and_carriage_returns_change_nothing(programs, tmp_path, reader):
     unix = run(text().encode())
     windows = run(codecs.BOM_UTF8 + text().replace("\n", "\r\n").encode())
     assert unix.returncode == windows.returncode == 0, unix.stderr + windows.stderr
-    lines = [[line for line in one.stdout.splitlines() if "million/s" not in line] for one in (unix, windows)]  # the simulator's own time
+    lines = [[line for line in window.stdout.splitlines() if "million/s" not in line] for window in (unix, windows)]  # the simulator's own time
     assert lines[0] == lines[1]
     wide = run(text().encode("utf-16"))
     assert wide.returncode == USAGE and f"{file}: is in UTF-16; allowed: UTF-8\n" in wide.stderr

@@ -77,18 +77,18 @@ def test_records_are_the_rows(programs: Programs, tmp_path: Path) -> None:
     rows = rows_run(programs, "--tiles", "1,2", "--vocabulary", "61", "--json", str(file))
     layers = load([str(file)]).steps_of("layer")
     assert len(layers) == len(rows) == 21
-    for row, one in zip(rows, layers):
-        assert [one.layer, str(one.ranks), str(int(one.sequence_parallel)), str(one.tiles)] == row[:4]
-        assert f"{one.sent_bytes:.0f}" == row[SENT] and f"{one.formula_bytes:.0f}" == row[FORMULA]
-        assert one.status == "ok" and one.checked_passes == 4 and one.sizes["vocabulary"] == 61
+    for row, layer in zip(rows, layers):
+        assert [layer.layer, str(layer.ranks), str(int(layer.sequence_parallel)), str(layer.tiles)] == row[:4]
+        assert f"{layer.sent_bytes:.0f}" == row[SENT] and f"{layer.formula_bytes:.0f}" == row[FORMULA]
+        assert layer.status == "ok" and layer.checked_passes == 4 and layer.sizes["vocabulary"] == 61
         for first, direction in ((TILES + 1, "forward"), (TILES + 8, "backward")):
-            medians = [one.time(direction, way).stats.median for way in ("kernels", "communication", "serial", "async")]
+            medians = [layer.time(direction, way).stats.median for way in ("kernels", "communication", "serial", "async")]
             assert [f"{us / 1e3:.3f}" for us in medians] == row[first + 1:first + 5]
             for way in ("serial", "async"):  # the parts of a way add up to its time
-                time = one.time(direction, way)
+                time = layer.time(direction, way)
                 assert sum(time.parts_us.values()) == pytest.approx(time.samples_us[0])
-    assert all(one.time("forward", "kernels").parts_us["products"] == 0
-               for one in layers if one.layer in ("embedding", "cross-entropy"))
+    assert all(layer.time("forward", "kernels").parts_us["products"] == 0
+               for layer in layers if layer.layer in ("embedding", "cross-entropy"))
 
 
 def grid_records(programs: Programs, tmp_path: Path, hidden: int, rows: int, *words: str) -> list:
@@ -102,13 +102,13 @@ def grid_records(programs: Programs, tmp_path: Path, hidden: int, rows: int, *wo
 def test_grids_send_what_their_papers_say(programs: Programs, tmp_path: Path) -> None:
     """2-D crosses 1-D, forward, at M = 8 h on 4 ranks; 3-D on 8 ranks sends less than 1-D there."""
     hidden = 16
-    one, one_of_8, two, three = grid_records(programs, tmp_path, hidden, 8 * hidden, "--tp", "4,8", "--grid", "2x2,2x2x2")
-    assert [layer.grid for layer in (one, one_of_8, two, three)] == ["none", "none", "2x2", "2x2x2"]
+    line, one_of_8, two, three = grid_records(programs, tmp_path, hidden, 8 * hidden, "--tp", "4,8", "--grid", "2x2,2x2x2")
+    assert [layer.grid for layer in (line, one_of_8, two, three)] == ["none", "none", "2x2", "2x2x2"]
     rows = 8 * hidden
-    assert two.forward_sent_bytes == one.forward_sent_bytes == 4 * 1.5 * rows * hidden
+    assert two.forward_sent_bytes == line.forward_sent_bytes == 4 * 1.5 * rows * hidden
     assert two.sent_bytes == 3 * two.forward_sent_bytes
     assert three.forward_sent_bytes == 4 / 8 * (10 * rows * hidden + 8 * hidden**2) < one_of_8.forward_sent_bytes
-    assert all(layer.status == "ok" for layer in (one, one_of_8, two, three))
+    assert all(layer.status == "ok" for layer in (line, one_of_8, two, three))
 
 
 def test_an_algorithm_that_sends_more_says_so_and_is_right(programs: Programs) -> None:
@@ -180,13 +180,13 @@ def test_every_way_gives_one_ranks_results(programs: Programs, dtype: str, causa
 
 def test_ulysses_sends_a_share_of_what_a_ring_sends(programs: Programs, tmp_path: Path) -> None:
     seqpar_run(programs, "--cp", "4", "--json", str(tmp_path / "c.jsonl"))
-    one = {line.way: line for line in load([str(tmp_path / "c.jsonl")]).steps}
+    by_way = {line.way: line for line in load([str(tmp_path / "c.jsonl")]).steps}
     whole = 96 * 32 * 4  # N h elements of f32
-    assert one["ring"].sent_bytes["forward"] == 2 * whole * 3 / 4
-    assert one["ring"].sent_bytes["backward"] == 4 * whole * 3 / 4
-    assert one["ulysses"].sent_bytes["forward"] == 4 * whole / 4 * 3 / 4
-    assert load_of(one["ring"]) == 1.75 and load_of(one["zigzag"]) == 1
-    assert all(line.sent_bytes == line.formula_bytes and line.difference <= 1e-5 for line in one.values())
+    assert by_way["ring"].sent_bytes["forward"] == 2 * whole * 3 / 4
+    assert by_way["ring"].sent_bytes["backward"] == 4 * whole * 3 / 4
+    assert by_way["ulysses"].sent_bytes["forward"] == 4 * whole / 4 * 3 / 4
+    assert load_of(by_way["ring"]) == 1.75 and load_of(by_way["zigzag"]) == 1
+    assert all(line.sent_bytes == line.formula_bytes and line.difference <= 1e-5 for line in by_way.values())
 
 
 def test_emulated_links_are_said_to_be_and_simulated(programs: Programs, tmp_path: Path) -> None:
@@ -201,17 +201,17 @@ def test_emulated_links_are_said_to_be_and_simulated(programs: Programs, tmp_pat
     assert min(ulysses.simulated_exposed_us.values()) >= 600, "three all-to-alls, and nothing to hide them behind"
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "expected"), [
     (("--way", "ring", "--cp", "5"), "cp is 5, and sequence is 96"),
     (("--way", "zigzag", "--cp", "32"), "2 x cp (cp_way=zigzag) is 64, and sequence is 96"),
     (("--way", "ulysses", "--cp", "8"), "heads / tp is 4; allowed: 1 2 4"),
     (("--way", "lightseq", "--causal", "0"), "balances a causal mask"),
     (("--way", "star"), "not known"),
 ])
-def test_impossible_sequences_are_refused_in_one_line(programs: Programs, words: tuple[str, ...], told: str) -> None:
+def test_impossible_sequences_are_refused_in_one_line(programs: Programs, words: tuple[str, ...], expected: str) -> None:
     done = programs.run("seqpar_bench", *SMALL_LAYER, *words)
     assert done.returncode == 6 and done.stdout == ""
-    assert told in done.stderr and done.stderr.count("\n") == 1
+    assert expected in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_more_ranks_train_longer_sequences(programs: Programs) -> None:
@@ -220,8 +220,8 @@ def test_more_ranks_train_longer_sequences(programs: Programs) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     first = next(i for i, line in enumerate(lines) if "longest sequence" in line)
-    told = [line.split()[1:] for line in lines[first + 2:]]
-    tokens = {(way, int(ranks)): int(length) for way, ranks, length, _ in told}
+    rows = [line.split()[1:] for line in lines[first + 2:]]
+    tokens = {(way, int(ranks)): int(length) for way, ranks, length, _ in rows}
     assert tokens["-", 1] > 0
     for way in ("ring", "zigzag"):
         assert tokens["-", 1] < tokens[way, 2] < tokens[way, 4]

@@ -84,7 +84,7 @@ def trace_of(folder: Path, ranks: int) -> list[list[dict[str, Any]]]:
     for rank in range(ranks):
         first, *nodes = messages((folder / f"step.{rank}.et").read_bytes())
         assert dict(fields(first)) == {1: b"0.0.4"}  # GlobalMetadata.version
-        traces.append([node_of(one) for one in nodes])
+        traces.append([node_of(node) for node in nodes])
     assert not (folder / f"step.{ranks}.et").exists()
     return traces
 
@@ -121,7 +121,7 @@ def test_each_rank_has_a_graph_without_cycles_that_ends_what_it_begins(written):
                 assert node["us"] == (attr["duration_ps"] + 500_000) // 1_000_000
     assert sent == received and sum(sent.values()) > 0 and max(sent.values()) == 1
     for name, of in order.items():
-        assert sorted(of) == sorted(groups[name]) and len({tuple(one) for one in of.values()}) == 1
+        assert sorted(of) == sorted(groups[name]) and len({tuple(line) for line in of.values()}) == 1
 
 
 def test_bytes_are_those_that_the_simulator_counts(written):
@@ -139,7 +139,7 @@ def test_bytes_are_those_that_the_simulator_counts(written):
                 share = {"all_reduce": 2 * (n - 1) / n, "all_gather": n - 1, "reduce_scatter": (n - 1) / n}[COLLECTIVES[attr["comm_type"]]]
                 bytes_of[attr["group"]] += share * attr["comm_size"]
         counted.append(dict(bytes_of))
-    assert any(one == pytest.approx(simulation["sent_bytes"]) for one in counted)  # the record has the rank that computes longest
+    assert any(line == pytest.approx(simulation["sent_bytes"]) for line in counted)  # the record has the rank that computes longest
 
 
 def test_a_replay_takes_as_long_as_the_simulated_step(written, programs):
@@ -149,10 +149,10 @@ def test_a_replay_takes_as_long_as_the_simulated_step(written, programs):
     assert f"# step: {simulation['step_ms']:.3f} ms" in done.stdout
     for name, ms in simulation["parts_ms"].items():
         assert re.search(rf"#   {name} +{ms:.3f} ms", done.stdout), (name, done.stdout)
-    end = max(one["ts"] + one["dur"] for one in json.loads((written / "p.json").read_text())["traceEvents"] if one["ph"] == "X")
+    end = max(load["ts"] + load["dur"] for load in json.loads((written / "p.json").read_text())["traceEvents"] if load["ph"] == "X")
     assert end == pytest.approx(1e3 * simulation["step_ms"], abs=1)
     measuring = re.findall(r"^#   (\w+_perf) --ranks (\d+) -b (\d+) -e \3$", done.stdout, re.M)
-    assert ("reduce_scatter_perf", "2") in [one[:2] for one in measuring]
+    assert ("reduce_scatter_perf", "2") in [line[:2] for line in measuring]
 
 
 class Player:
@@ -167,8 +167,8 @@ class Player:
         self.next: list[dict[int, list[int]]] = [defaultdict(list) for _ in traces]
         for rank, trace in enumerate(traces):
             for node in trace:
-                for one in node["deps"]:
-                    self.next[rank][one].append(node["id"])
+                for line in node["deps"]:
+                    self.next[rank][line].append(node["id"])
         self.ready = [{id_ for id_, count in waits.items() if count == 0} for waits in self.waits]
         self.busy: list[set[str]] = [set() for _ in traces]
         self.issued: list[Counter] = [Counter() for _ in traces]
@@ -184,10 +184,10 @@ class Player:
             self.now, rank, id_ = heapq.heappop(self.events)
             self.busy[rank].discard(self._place(self.nodes[rank][id_]))
             left -= 1
-            for one in self.next[rank][id_]:
-                self.waits[rank][one] -= 1
-                if self.waits[rank][one] == 0:
-                    self.ready[rank].add(one)
+            for line in self.next[rank][id_]:
+                self.waits[rank][line] -= 1
+                if self.waits[rank][line] == 0:
+                    self.ready[rank].add(line)
             self._issue(rank)
         return left
 
@@ -244,7 +244,7 @@ def test_traces_end_by_the_rules_of_astra_sim(programs, tmp_path, layout):
     last = [node for node in traces[0] if node["type"] in (COLL, RECV)][-1]
     traces[0].remove(last)  # without its partner a trace does not end: the test would see it
     for node in traces[0]:
-        node["deps"] = [one for one in node["deps"] if one != last["id"]]
+        node["deps"] = [line for line in node["deps"] if line != last["id"]]
     assert Player(traces, groups).nodes_left() > 0
 
 
@@ -262,19 +262,19 @@ def test_googles_protobuf_reads_the_files(written):
         made = proto.message_type.add(name=name)
         for field, number, kind in members:
             many = field in ("data_deps", "attr")
-            one = made.field.add(name=field, number=number, type=kind, label=kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL)
+            line = made.field.add(name=field, number=number, type=kind, label=kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL)
             if kind == kinds.TYPE_MESSAGE:
-                one.type_name = ".chakra.Attribute"
+                line.type_name = ".chakra.Attribute"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(proto)
     descriptor = pool.FindMessageTypeByName("chakra.Node")
     new = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(pool).GetPrototype
     for rank, nodes in enumerate(trace_of(written, 8)):
         _, *rest = messages((written / f"step.{rank}.et").read_bytes())
-        read = [new(descriptor).FromString(one) for one in rest]
-        assert [(one.id, one.type, list(one.data_deps), one.duration_micros) for one in read] == [
+        read = [new(descriptor).FromString(message) for message in rest]
+        assert [(node.id, node.type, list(node.data_deps), node.duration_micros) for node in read] == [
             (node["id"], node["type"], node["deps"], node["us"]) for node in nodes]
-        assert [{one.name for one in node.attr} for node in read] == [set(node["attr"]) for node in nodes]
+        assert [{attribute.name for attribute in node.attr} for node in read] == [set(node["attr"]) for node in nodes]
 
 
 # Traces of other programs, written here after et_def.proto: an id, a name, a type, data dependencies, and attributes.
@@ -295,7 +295,7 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def foreign_node(id_: int, name: str, kind: int, deps: tuple[int, ...] = (), us: int = 0, **attributes: int | str) -> bytes:
-    body = field(1, id_) + field(2, name.encode()) + field(3, kind) + b"".join(field(5, one) for one in deps) + field(7, us)
+    body = field(1, id_) + field(2, name.encode()) + field(3, kind) + b"".join(field(5, dep) for dep in deps) + field(7, us)
     for key, value in attributes.items():
         text = isinstance(value, str)
         body += field(10, field(1, key.encode()) + field(29 if text else 9, value.encode() if text else value))
@@ -305,7 +305,7 @@ def foreign_node(id_: int, name: str, kind: int, deps: tuple[int, ...] = (), us:
 def write_foreign(folder: Path, nodes: list[bytes], ranks: int = 2, name: str = "other") -> str:
     for rank in range(ranks):
         whole = [field(1, b"0.0.4"), *nodes]
-        (folder / f"{name}.{rank}.et").write_bytes(b"".join(number_bytes(len(one)) + one for one in whole))
+        (folder / f"{name}.{rank}.et").write_bytes(b"".join(number_bytes(len(line)) + line for line in whole))
     return str(folder / name)
 
 
@@ -338,10 +338,10 @@ def test_a_foreign_step_is_listed_by_kind_and_its_parts_add_up(programs, tmp_pat
     assert done.stderr == "simulate: note: fields and attributes that are not read, and their nodes: comm_priority (4)\n"
     assert "# note: fields and attributes that are not read" in done.stdout
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    names = {one["name"] for one in events if one["ph"] == "X"}
+    names = {event["name"] for event in events if event["ph"] == "X"}
     assert names == {"gemm \"fwd\"", "one", "two", "shards", "data loader", "weights", "gemm_bwd"}
-    assert {one["cat"] for one in events if one["ph"] == "X"} == {"compute", "collective", "host", "memory"}
-    assert not {"FILL", "tensor", "gather", "reduce"} & {word for one in events for word in json.dumps(one).split('"')}
+    assert {event["cat"] for event in events if event["ph"] == "X"} == {"compute", "collective", "host", "memory"}
+    assert not {"FILL", "tensor", "gather", "reduce"} & {word for event in events for word in json.dumps(event).split('"')}
 
 
 def test_sizes_without_durations_are_priced_by_the_machine(programs, tmp_path):
@@ -355,9 +355,9 @@ def test_sizes_without_durations_are_priced_by_the_machine(programs, tmp_path):
     assert parts["compute"] == pytest.approx(1e3 * (1e15 / flops + 335 / gbps), abs=0.001)
     assert parts["exposed_memory"] == pytest.approx(1e3 * 0.64 / machine["host_gbps"], abs=0.001)
     notes = done.stderr.splitlines()
-    assert len(notes) == 3 and any("4 compute nodes without a duration: max(num_ops / peak" in one for one in notes)
-    assert any("2 memory nodes without a duration" in one for one in notes)
-    assert any("2 compute nodes without duration, num_ops and tensor_size: take no time" in one for one in notes)
+    assert len(notes) == 3 and any("4 compute nodes without a duration: max(num_ops / peak" in note for note in notes)
+    assert any("2 memory nodes without a duration" in note for note in notes)
+    assert any("2 compute nodes without duration, num_ops and tensor_size: take no time" in note for note in notes)
 
 
 def test_edges_to_dropped_nodes_are_taken_with_a_count(programs, tmp_path):
@@ -371,7 +371,7 @@ def test_a_missing_rank_is_not_the_end_of_a_trace(programs, tmp_path):
     prefix = write_foreign(tmp_path, [foreign_node(1, "gemm", COMP, us=1)], ranks=3)
     (tmp_path / "other.1.et").unlink()
     done = programs.run("simulate", "replay", "--chakra", prefix)
-    assert done.returncode == USAGE and "other.2.et is there, and " in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == USAGE and "other.2.et exists, and " in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments, what", [
@@ -382,13 +382,13 @@ def test_a_missing_rank_is_not_the_end_of_a_trace(programs, tmp_path):
     (["replay", "--chakra", "{f}/bad"], "{f}/bad.0.et: ends within a message"),
     (["plan", "--chakra", "{f}/x"], "--sweep, --trace or --chakra with plan"),
     (["--chakra", "{f}/x", "--sweep", "pp=1:2"], "--chakra"),
-    (["--chakra", "{f}/step", "--model", "gpt2-124m", "--layout", "dp=2"], "{f}/step.2.et is there, of a step with more than these 2 ranks"),
+    (["--chakra", "{f}/step", "--model", "gpt2-124m", "--layout", "dp=2"], "{f}/step.2.et exists, from a step with more than these 2 ranks"),
     (["--chakra", "{f}/no/x", "--model", "gpt2-124m", "--layout", "dp=1"], "{f}/no"),
 ])
 def test_refuses_in_one_line(written, programs, arguments, what):
     (written / "few.0.et").write_bytes((written / "step.0.et").read_bytes())
     (written / "few.groups.json").write_text('{"1": [0, 1]}')
     (written / "bad.0.et").write_bytes((written / "step.0.et").read_bytes()[:-3])
-    done = programs.run("simulate", *(one.replace("{f}", str(written)) for one in arguments))
+    done = programs.run("simulate", *(argument.replace("{f}", str(written)) for argument in arguments))
     assert done.returncode == USAGE, done.stdout
     assert done.stderr.count("\n") == 1 and what.replace("{f}", str(written)) in done.stderr

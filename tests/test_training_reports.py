@@ -67,7 +67,7 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
     run, *lines = written(programs, path, "scaling", *SMALL, *words)
     assert run["ranks"] == 4 and run["basis"] == "measured"
     assert [line["choices"]["mode"] for line in lines] == ["weak"] * 5 + ["strong"] * 5
-    beside = set()
+    concurrent = set()
     for line in lines:
         times = {step["mode"]: step for step in line["times"]}
         assert list(times) == ["isolated", "contended", "measured"]
@@ -84,9 +84,9 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
         # A single rank has no other rank to slow it down.
         if line["ranks"] == 1:
             assert "slowdowns" not in line and times["isolated"]["samples_us"] == times["contended"]["samples_us"]
-        beside |= {slow["beside"] for slow in line.get("slowdowns", [])}
-    # On a busy machine the ranks of one line may have run one after the other; not those of all lines.
-    assert "kernels of other ranks" in beside
+        concurrent |= {slow["beside"] for slow in line.get("slowdowns", [])}
+    # On a busy machine the ranks of one line may have run sequentially; but not of all lines.
+    assert "kernels of other ranks" in concurrent
     assert load([str(path)]).steps[1].layout.text == "dp=2,zero=3"
 
 
@@ -106,7 +106,7 @@ def test_a_curve_is_measured_in_rounds_and_simulated_beyond(programs, tmp_path) 
     words = ("--ranks", "1,2", "--mode", "both", "--batch", "2", "--rounds", "6", "--steps", "1", "--simulate-to", "64")
     lines = [line for line in written(programs, path, "scaling", *SMALL, *words) if line["record"] == "step"]
     measured = [line for line in lines if line["basis"] == "measured"]
-    one, two, *beyond = lines[len(measured):]
+    single, two, *beyond = lines[len(measured):]
     assert [(line["choices"]["mode"], line["ranks"]) for line in measured] == [("weak", 1), ("weak", 2), ("strong", 1), ("strong", 2)]
     for line in measured:
         (step,), rounds_ms = line["times"], line["series"]["rounds_ms"]
@@ -119,8 +119,8 @@ def test_a_curve_is_measured_in_rounds_and_simulated_beyond(programs, tmp_path) 
             assert ("undecided" in efficiency) == (efficiency["verdict"] == "undecided")
             assert line["choices"]["mode"] == "strong" or efficiency["verdict"] != "superlinear"
     assert measured[0]["series"] == measured[2]["series"], "one rank's step is the same in both modes"
-    assert {line["basis"] for line in (one, two, *beyond)} == {"simulated"} and one["efficiency"]["value"] == pytest.approx(1)
-    weak = [line["ranks"] for line in (one, two, *beyond) if line["choices"]["mode"] == "weak"]
+    assert {line["basis"] for line in (single, two, *beyond)} == {"simulated"} and single["efficiency"]["value"] == pytest.approx(1)
+    weak = [line["ranks"] for line in (single, two, *beyond) if line["choices"]["mode"] == "weak"]
     assert weak == [1, 2, 4, 8, 16, 32, 64]
     assert [line["ranks"] for line in beyond if line["choices"]["mode"] == "strong"] == [1, 2], "two sequences"
     result, = report_of(load([str(path)])).results("scaling")
@@ -148,7 +148,7 @@ def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
         assert (tmp_path / "report" / figure).stat().st_size > 1000
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "expected"), [
     (("--layouts", "dp=2;qp=3"), ["--layouts qp=3", "qp=3: no such field", "tp pp dp"]),
     (("--layouts", "dp=2,zero=7"), ["--layouts dp=2,zero=7", "zero=7: "]),
     (("--layouts", "tp=3"), ["--layouts tp=3", "3"]),
@@ -162,11 +162,11 @@ def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
     (("--machine", "dgx-h100"), ["--machine: nothing is simulated", "--simulate-to or --simulate"]),
     (("--ranks", "1,2", "--machine", "none"), ["--machine none"]),
 ])
-def test_what_is_wrong_is_said_in_one_line(programs, words, told) -> None:
+def test_what_is_wrong_is_said_in_one_line(programs, words, expected) -> None:
     done = programs.run("scaling", *words)
     assert done.returncode == USAGE
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1
-    for part in told:
+    for part in expected:
         assert part in done.stderr
 
 
@@ -203,24 +203,24 @@ def test_a_step_is_predicted_before_it_runs_from_times_of_all_its_kernels(progra
     done = programs.run("mini_train", *words, "--json", str(tmp_path / "t.jsonl"))
     assert done.returncode == 0, done.stderr
     line = records_of(tmp_path / "t.jsonl")[1]
-    told = line["predicted"]
-    assert told["kernels"] == told["measured_kernels"] > 20
-    assert sum(dict(told["parts_ms"]).values()) == pytest.approx(told["step_ms"])
-    assert dict(told["parts_ms"]).keys() == dict(told["measured_parts_ms"]).keys()
+    predicted = line["predicted"]
+    assert predicted["kernels"] == predicted["measured_kernels"] > 20
+    assert sum(dict(predicted["parts_ms"]).values()) == pytest.approx(predicted["step_ms"])
+    assert dict(predicted["parts_ms"]).keys() == dict(predicted["measured_parts_ms"]).keys()
     for name, ms in line["parts_ms"].items():
-        assert told["measured_parts_ms"][name] == pytest.approx(ms)
-    assert told["error"] == pytest.approx(told["step_ms"] / told["measured_step_ms"] - 1)
+        assert predicted["measured_parts_ms"][name] == pytest.approx(ms)
+    assert predicted["error"] == pytest.approx(predicted["step_ms"] / predicted["measured_step_ms"] - 1)
     before, after = done.stdout.index("# predicted with calibrated:"), done.stdout.index("# predicted and measured")
     assert before < done.stdout.index("step      1") < after < done.stdout.index("# largest gap: ")
     # simulate prints the same.
     simulated = written(programs, tmp_path / "s.jsonl", "simulate", "--model", TINY, "--layout", LAYOUT, "--machine", str(calibrated))
-    assert simulated[1]["step_ms"] == pytest.approx(told["step_ms"])
+    assert simulated[1]["step_ms"] == pytest.approx(predicted["step_ms"])
 
 
 def test_kernels_that_were_not_measured_and_other_threads_are_told(programs, calibrated: Path) -> None:
     words = ("mini_train", "--model", TINY, "--predict", str(calibrated), "--gemm", "packed", "--steps", "1")
     done = programs.run(*words, "--batch", "4")
-    assert done.returncode == 0 and "those of the others are computed from the device's peaks" in done.stdout
+    assert done.returncode == 0 and "the other times are computed from the device's peaks" in done.stdout
     done = programs.run(*words, "--threads", "2")
     assert done.returncode == USAGE
     assert "measured with 1 thread(s) per rank, but --threads is 2; allowed: the same" in done.stderr
@@ -244,7 +244,7 @@ def schedules(programs, tmp_path_factory) -> str:
 
 
 def exposed_by_chart(line: ScheduleLine) -> list[float]:
-    return [sum(end - start for start, end in one.exposed) for one in lanes_of(line.timeline)]
+    return [sum(end - start for start, end in lanes.exposed) for lanes in lanes_of(line.timeline)]
 
 
 def test_charts_hatch_what_the_program_counts_as_exposed(schedules: str) -> None:

@@ -35,7 +35,7 @@ def tune(programs: Programs, ranks: int, folder: Path, collectives: str) -> None
              "1", "--output", str(folder / "table.json"), "--openmpi-rules", str(folder / "rules.conf"))
     done = mpirun(programs, ranks, words)
     assert done.returncode == 0, done.stderr
-    assert "left out: all_to_all_v: Open MPI's rules cannot choose its algorithm by size" in done.stdout
+    assert "skipped: all_to_all_v: Open MPI's rules cannot choose its algorithm by size" in done.stdout
 
 
 def with_rules(folder: Path, name: str = "rules.conf") -> tuple[str, ...]:
@@ -44,15 +44,15 @@ def with_rules(folder: Path, name: str = "rules.conf") -> tuple[str, ...]:
 
 @pytest.fixture(name="tuned", scope="module")
 def _tuned(openmpi: Programs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with a rules file that says ring for 4 ranks from 724 bytes to 1448: entries as of a run with 4 ranks at 1 KiB are put
-    into the table that 2 ranks have measured, and those of 2 ranks measured anew."""
+    """Folder with a rules file with ring for 4 ranks from 724 bytes to 1448: entries as of a run with 4 ranks at 1 KiB are put
+    into the table that 2 ranks have measured, and those of 2 ranks measured again."""
     folder = tmp_path_factory.mktemp("tuned")
     tune(openmpi, 2, folder, "reduce_scatter,all_to_all_v")
     table = json.loads((folder / "table.json").read_text())
     measured = table["library_entries"]
-    assert {(one["collective"], one["ranks"], one["hosts"]) for one in measured} == {("reduce_scatter", 2, 1), ("all_to_all_v", 2, 1)}
-    assert all(one["algorithm"].split("=")[0] in ("library", "library:algorithm") for one in measured)
-    assert not [one for one in table["entries"] if one["algorithm"].startswith("library")]  # those are for auto
+    assert {(line["collective"], line["ranks"], line["hosts"]) for line in measured} == {("reduce_scatter", 2, 1), ("all_to_all_v", 2, 1)}
+    assert all(line["algorithm"].split("=")[0] in ("library", "library:algorithm") for line in measured)
+    assert not [line for line in table["entries"] if line["algorithm"].startswith("library")]  # those are for auto
     table["library_entries"] += [{"transport": "mpi", "collective": collective, "ranks": 4, "hosts": 1, "bytes": 1024,
                                   "algorithm": "library:algorithm=" + algorithm}
                                  for collective, algorithm in (("all_reduce", "ring"), ("reduce_scatter", "recursive_halving"))]
@@ -127,13 +127,13 @@ def test_choices_that_cannot_be_are_refused_in_one_line(openmpi: Programs, tmp_p
     assert ("--algo library:algorithm=ring: Open MPI ignores the choice of an algorithm; allowed: with mpirun --mca "
             "coll_tuned_use_dynamic_rules 1\n") in refused("library:algorithm=ring", ())
     assert "ranks; allowed: library, or library:algorithm= with one of basic_linear" in refused("library:algorithm=none", DYNAMIC)
-    for words, said in (
+    for words, expected in (
             (("--openmpi-rules", "x"), "tune: --openmpi-rules x: --transport is local; allowed: with --transport mpi\n"),
             (("--nccl-tuner", "x"), "tune: --nccl-tuner x: --transport is local; allowed: with --transport nccl\n"),
             (("--nccl-choices", "ring/x"), "tune: --nccl-choices ring/x: not an algorithm and a protocol of NCCL; allowed: ring, tree"),
             (("--nccl-choices", "ring"), "tune: --nccl-choices ring: not an algorithm and a protocol; allowed: for instance ring/ll128")):
         done = openmpi.run("tune", *words, "--output", str(tmp_path / "table.json"))
-        assert done.returncode != 0 and done.stderr.startswith(said), done.stderr
+        assert done.returncode != 0 and done.stderr.startswith(expected), done.stderr
     nowhere = tmp_path / "none" / "rules.conf"
     done = mpirun(openmpi, 2, ("tune", "--transport", "mpi", "--output", str(tmp_path / "table.json"), "--openmpi-rules", str(nowhere)))
     assert done.returncode != 0 and f"{nowhere}: " in done.stderr and "No such file or directory" in done.stderr

@@ -54,7 +54,7 @@ def seen_from(text: str) -> set[str]:
     new = set(INCLUDE.findall(text))
     while new:
         seen |= new
-        new = {one for header in new for one in included_by(header)} - seen
+        new = {line for header in new for line in included_by(header)} - seen
     return seen
 
 
@@ -62,7 +62,7 @@ def ways() -> dict[str, tuple[int, list[Item]]]:
     text = (ROOT / "docs" / "architecture.md").read_text()
     titles = list(TITLE.finditer(text))
     ends = [title.start() for title in titles[1:]] + [len(text)]
-    return {title["name"]: (int(title["most"]), [Item(*one.groups()) for one in ITEM.finditer(text[title.end():end].split("\n## ")[0])])
+    return {title["name"]: (int(title["most"]), [Item(*line.groups()) for line in ITEM.finditer(text[title.end():end].split("\n## ")[0])])
             for title, end in zip(titles, ends)}
 
 
@@ -85,5 +85,5 @@ def test_each_step_of_a_way_goes_down(name):
         assert re.search(rf"\b{item.function}\b", item.text), f"{item.path} has no {item.function}"
         above = items[:i]
         if above:
-            assert any(item.is_seen_by(one) for one in above), f"nothing above {item.path} includes what declares {item.function}"
-            assert any(re.search(rf"\b{item.function}\b", one.text) for one in above), f"nothing above {item.path} names {item.function}"
+            assert any(item.is_seen_by(line) for line in above), f"nothing above {item.path} includes what declares {item.function}"
+            assert any(re.search(rf"\b{item.function}\b", line.text) for line in above), f"nothing above {item.path} names {item.function}"

@@ -1,5 +1,5 @@
 """Every flag of every program, as its --help lists them, with values that no flag takes: each is refused in one line that names the
-flag and says what is allowed. A run tries every fourth flag with one value; LOCKSTEP_WRONG_FLAGS=all tries all with all values."""
+flag and states what is allowed. A run tries every fourth flag with one value; LOCKSTEP_WRONG_FLAGS=all tries all with all values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAMS = ("all_reduce_perf", "tune", "kernels_bench", "pipeline_perf", "overla
 WRONG = ("?", "", "nan", "-7e400", "99999999999999999999", "\x1b[31m")
 ALL = os.environ.get("LOCKSTEP_WRONG_FLAGS") == "all"
 USAGE = 6
-# These take any text: names of files that are written, and what is said to a model.
+# These take any text: names of files that are written, and prompts.
 TEXT = ("--json", "--trace", "--chakra", "--dump-csv", "--output", "--out", "--tokenize", "--checkpoints", "--export", "--prompt", "--offload-folder")
 # These name files that are read: a refusal names the file in place of the flag.
 FILES = ("--data", "--tokenizer", "--resume", "--init-from", "--plan", "--csv", "--calibrate", "--suite", "--machine", "--predict")

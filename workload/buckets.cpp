@@ -134,7 +134,8 @@ std::int64_t updated_elems(const StagePlan& plan, std::size_t bucket, const Layo
 bool is_summed_at_end(const StagePlan& plan, std::size_t bucket, const Layout& layout) {
   const bool tied = plan.tied && plan.place.embedding != plan.place.head;
   return std::any_of(plan.buckets[bucket].begin(), plan.buckets[bucket].end(), [&](std::size_t p) {
-    const bool over_tensor = layout.tp > 1 && is_summed_over(schedules::GroupKind::tensor, plan, p, layout);
+    const auto is_over = [&](schedules::GroupKind kind) { return is_summed_over(kind, plan, p, layout); };
+    const bool over_tensor = layout.tp > 1 && std::any_of(kTensorGroups.begin(), kTensorGroups.end(), is_over);
     return over_tensor || (tied && is_summed_over(schedules::GroupKind::embedding, plan, p, layout));
   });
 }
@@ -177,12 +178,12 @@ std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout) {
   return has;
 }
 
-std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout) {
+std::int64_t partial_bytes(schedules::GroupKind kind, const std::vector<StagePlan>& plans, const Layout& layout) {
   std::int64_t most = 0;
   for (const StagePlan& plan : plans) {
     std::int64_t elems = 0;
     for (const Parameter& parameter : plan.parameters) {
-      if (is_partial_over_tensor(parameter, layout)) elems += elems_of_rank(parameter, layout);
+      if (is_partial_over(kind, parameter, layout)) elems += elems_of_rank(parameter, layout);
     }
     most = std::max(most, elems);
   }
@@ -191,14 +192,14 @@ std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layou
 
 bool is_summed_over(schedules::GroupKind kind, const StagePlan& plan, std::size_t parameter, const Layout& layout) {
   return kind == schedules::GroupKind::embedding ? parameter == word_embedding_of(plan.parameters)
-                                                 : is_partial_over_tensor(plan.parameters[parameter], layout);
+                                                 : is_partial_over(kind, plan.parameters[parameter], layout);
 }
 
 bool counts_in_norm(const StagePlan& plan, std::size_t parameter, const Layout& layout, const Coordinates& at) {
   std::int32_t first_replica = zero_of(layout) == 0 ? 1 : shards_of(layout);
   if (plan.parameters[parameter].expert) first_replica = std::max(first_replica, layout.ep);
   if (data_index_of(layout, at) >= first_replica) return false;
-  if (plan.parameters[parameter].split == Split::none && at.tp != 0) return false;
+  if (!is_first_with(plan.parameters[parameter], layout, at.tp)) return false;
   return parameter != word_embedding_of(plan.parameters) || plan.place.embedding;
 }
 

@@ -139,8 +139,10 @@ std::vector<std::vector<schedules::BucketUpdate>> bucket_updates_of(const Layout
 // Adds the tasks after the last gradient: sums over other groups, the norm, the update, the gathers of its result.
 void add_end_of_step(Step& step, const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                      const std::vector<StageWork>& works) {
-  const std::int64_t partial = partial_norm_bytes(plans, layout);
-  if (layout.tp > 1 && partial > 0) schedules::reduce_at_end(step, GroupKind::tensor, partial);
+  for (const GroupKind kind : kTensorGroups) {
+    const std::int64_t partial = partial_bytes(kind, plans, layout);
+    if (layout.tp > 1 && partial > 0) schedules::reduce_at_end(step, kind, partial);
+  }
   if (model.tied_embeddings && step.stages_per_pipe > 1) {
     schedules::reduce_at_end(step, GroupKind::embedding, tied_gradient_bytes(plans.front(), layout));
   }

@@ -39,9 +39,9 @@ schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const
 // slices of a microbatch (slicing=balanced).
 
 // Returns the layout with layers_of and slice_tokens chosen, if it asks for that and fits `model`; otherwise unchanged,
-// so that why_invalid() can say why.
+// so that why_invalid() can give the reason.
 //
-// Layers: of all ways to cut embedding, layers and head into consecutive stages with at least one of them each, one
+// Layers: of all ways to cut embedding, layers and head into consecutive stages with at least one of these each, one
 // whose slowest stage, forward and backward, takes least at these prices of its kernels; among those the most even one.
 // (The stage with the head of a large vocabulary has fewer layers than others, or none.) If ranks have several stages,
 // stages are balanced, not ranks. Memory, communication and the optimizer are ignored.
@@ -56,7 +56,7 @@ std::int64_t declared_price(const KernelCall& call);
 // The work of K-FAC on the matrices of a transformer layer (Martens, Grosse 2015, arXiv:1503.05671), as kernels that a
 // machine prices: PipeFisher runs it in bubbles (Osawa et al. 2023, arXiv:2211.14133). The trainer does not run it.
 
-// Work for one matrix [outputs, inputs], for a rank's part of it.
+// Work for a rank's part of one matrix [outputs, inputs].
 struct SecondOrderWork {
   OperationKind product = OperationKind::none;
   KernelCall input_curvature;   // per microbatch: x' x, [inputs, inputs] in f32 of x in the compute dtype
@@ -102,7 +102,7 @@ std::vector<StageWork> works_of(const Model& model, const Layout& layout, const 
                                 const Pricing& pricing = {});
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing = {});
 
-// The norm of the gradients, unless buckets are updated one by one, and the update of `elems` parameters.
+// The norm of the gradients, unless buckets are updated individually, and the update of `elems` parameters.
 std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems);
 
 // One rank for each position in the pipeline; groups name it, and the actual number of their members. `works` must be

@@ -153,7 +153,7 @@ double kernel_bytes(const Compression& compression, std::int64_t elems, std::int
       return 3 * whole;  // 4 read and 2 written, and back
     case Way::topk:
     case Way::threshold:
-      // Read twice to find them; pairs written, those of all ranks read; the result written.
+      // Read twice to find them; pairs written, all ranks' pairs read; the result written.
       return 3 * whole + static_cast<double>((1 + 2 * ranks) * kPairBytes) * sent +
              (compression.feedback ? 3 * whole : 0);
     case Way::randomk:

@@ -99,7 +99,7 @@ struct MatrixShape {
   std::int64_t elems() const { return rows * columns; }
 };
 
-// The collectives that replace an all-reduce of `elems` f32 elements over n ranks, one after the other.
+// The collectives that replace an all-reduce of `elems` f32 elements over n ranks, in order.
 struct CompressedExchange {
   schedules::Comm comm = schedules::Comm::all_reduce;
   std::int64_t bytes = 0;  // payload (schedules/step/step.h)

@@ -1,5 +1,5 @@
-// The attention of a layer on one context-parallel rank: its sizes, those of the arrays of its list (context_list.h),
-// and the position of a block's rows in them.
+// The attention of a layer on one context-parallel rank: its sizes, the sizes of the arrays in its list
+// (context_list.h), and the position of a block's rows in them.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct ContextRows {
   bool has_all_keys() const { return keys == all_keys; }
 };
 ContextRows rows_of(const ContextLayer& layer, const ContextBlock& block);
-// Sequences per call of a block's kernel: all if it has all rows of them, otherwise one.
+// Sequences per call of a block's kernel: all if the block has all rows of each, otherwise one.
 inline std::int64_t batch_of_call(const ContextLayer& layer, const ContextRows& rows) {
   return rows.has_all_queries() && rows.has_all_keys() ? layer.batch : 1;
 }

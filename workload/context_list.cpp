@@ -45,8 +45,8 @@ class RankLists {
  private:
   std::int32_t around(std::int32_t rank) const { return (rank % ranks_ + ranks_) % ranks_; }
 
-  // Sends the array of owner `sent` to the rank `to` further on, and receives that of `received` from the rank `to`
-  // behind.
+  // Sends the array of owner `sent` to the rank `to` positions ahead, and receives that of `received` from the rank
+  // `to` positions before.
   ContextExchange shift(Array array, std::int32_t to, std::int32_t sent, std::int32_t received) const {
     return {.comm = Comm::shift,
             .array = array,
@@ -124,43 +124,43 @@ class RankLists {
 
   // ---- lightseq
 
-  // In turn t the ranks from t on have keys of t ranks before, and those below t have queries of P - t ranks behind.
+  // In turn t the ranks from t on have keys of t ranks before, and those below t have queries of P - t ranks before.
   // Halfway around an even number of ranks both would compute the same pairs, so the ranks below have none there.
   void balanced() {
     for (std::int32_t turn = 0; turn <= ranks_ / 2; ++turn) {
       const bool helps = rank_ < turn && 2 * turn != ranks_;                // computes for others
       const bool is_helped = rank_ + turn >= ranks_ && 2 * turn != ranks_;  // others compute for it
-      const std::int32_t behind = rank_ - turn;                             // owner of the keys or queries that arrive
+      const std::int32_t previous = rank_ - turn;                           // owner of the keys or queries that arrive
       const std::int32_t ahead = rank_ + turn;
       ContextTurn forward;
       ContextTurn backward;
       if (turn == 0) {
         forward.blocks = {{rank_, rank_, kFirst, kFirst, true}};
-      } else if (behind >= 0) {
-        forward.blocks = {{rank_, behind, kFirst, kFirst}};
+      } else if (previous >= 0) {
+        forward.blocks = {{rank_, previous, kFirst, kFirst}};
       } else if (helps) {
-        forward.blocks = {{around(behind), rank_, kFirst, kFirst}};
+        forward.blocks = {{around(previous), rank_, kFirst, kFirst}};
       }
       backward.blocks = forward.blocks;
       if (turn > 0) {
         // Sends keys ahead, or queries around to a rank that computes for this one.
         ContextExchange operands{.array = ahead < ranks_ ? Array::keys : Array::queries,
-                                 .received = behind >= 0 ? Array::keys : Array::queries};
+                                 .received = previous >= 0 ? Array::keys : Array::queries};
         if (ahead < ranks_ || is_helped) operands.sends = {{around(ahead), rank_}};
-        if (behind >= 0 || helps) operands.receives = {{around(behind), around(behind)}};
+        if (previous >= 0 || helps) operands.receives = {{around(previous), around(previous)}};
         forward.operands = {operands};
         backward.operands = {operands};
         for (const Array array : {Array::outputs, Array::sums, Array::d_outputs}) {
           ContextExchange also{.array = array, .received = array};
           if (is_helped) also.sends = {{around(ahead), rank_}};
-          if (helps) also.receives = {{around(behind), around(behind)}};
+          if (helps) also.receives = {{around(previous), around(previous)}};
           if (2 * turn != ranks_) backward.operands.push_back(also);
           if (array == Array::d_outputs || 2 * turn == ranks_) continue;
           // Results return from the rank that received the queries.
           forward.results.push_back(
               {.array = array, .sends = also.receives, .receives = also.sends, .received = array});
         }
-        ContextExchange back{.array = behind >= 0 ? Array::d_keys : Array::d_queries,
+        ContextExchange back{.array = previous >= 0 ? Array::d_keys : Array::d_queries,
                              .received = ahead < ranks_ ? Array::d_keys : Array::d_queries};
         back.sends = operands.receives;
         back.receives = operands.sends;
@@ -239,7 +239,7 @@ namespace {
 // Chunks of queries, and of keys, that have a result.
 using Begun = std::set<std::pair<std::int32_t, std::int32_t>>;  // owner, chunk
 
-// Returns whether any chunk of the range has a result, and marks all of them.
+// Returns whether any chunk of the range has a result, and marks all chunks.
 bool begin(Begun& begun, std::int32_t owner, const ChunkRange& range) {
   bool had = false;
   for (std::int32_t i = range.first; i < range.first + range.count; ++i) had |= !begun.insert({owner, i}).second;

@@ -13,7 +13,7 @@
 //   allgather  r and 2P-1-r         1           keys and values are gathered: Llama 3, arXiv:2407.21783, section 3.3.2
 //   ulysses    r                    1           all-to-all from a part of the tokens to a part of the heads and back:
 //                                               Jacobs et al. 2023, arXiv:2309.14509
-//   lightseq   r                    P/2 + 1     ranks whose keys nobody behind needs weigh queries of others: Li et al.
+//   lightseq   r                    P/2 + 1     ranks whose keys no later rank needs weigh queries of others: Li et al.
 //                                               2023, arXiv:2310.03294 (DistFlashAttn), section 3.2
 //   colossal   r                    2P          keys go around, scores stay in memory, values go around: Li et al.
 //                                               2021, arXiv:2105.13120
@@ -78,7 +78,7 @@ constexpr bool is_summed(ContextArray array) {
 }
 
 struct ChunkRange {
-  std::int32_t first = 0;  // among those of the owner
+  std::int32_t first = 0;  // among the owner's chunks
   std::int32_t count = 1;
 };
 
@@ -119,7 +119,7 @@ struct ContextTurn {
   std::vector<ContextExchange> results = {};  // after them
 };
 
-// Results received in a turn are merged after the blocks of the turn that runs next; those of the last turn
+// Results received in a turn are merged after the blocks of the turn that runs next; results of the last turn
 // immediately.
 struct ContextSides {
   std::vector<ContextTurn> forward;   // in order
@@ -156,7 +156,7 @@ struct ExchangePosition {
 std::vector<ExchangePosition> places_of(const ContextTurn& turn, std::int32_t index);  // operands first
 
 // Operands received in a turn are sent on in the next and needed by their own turn's blocks: they are freed once the
-// work after both begins. A rank therefore holds those of two turns at a time.
+// work after both begins. A rank therefore holds the operands of two turns at a time.
 enum class ContextMoment : std::uint8_t { operands_begin, blocks_begin, blocks_end };
 // The turn whose operands a rank frees at this moment of a turn; -1: none.
 std::int32_t turn_given_up(const std::vector<ContextTurn>& turns, bool backward, ContextMoment moment,

@@ -61,7 +61,7 @@ struct NamedMutant {
   Mutant apply;
 };
 constexpr std::array kMutants{
-    NamedMutant{"a block is left out",
+    NamedMutant{"a block is missing",
                 [](ContextTurn& turn) {
                   if (turn.blocks.empty()) return false;
                   turn.blocks.pop_back();

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
+
+#include "workload/operation_parts.h"
 
 namespace lockstep::workload {
 namespace {
 
 using schedules::Comm;
 using schedules::GroupKind;
-
-std::int64_t padded_words(const Model& model, const Layout& layout) {
-  const std::int64_t divisor = divisors_of(layout.grid).outputs;
-  return (model.vocabulary + divisor - 1) / divisor * divisor;
-}
 
 class GridOperations {
  public:
@@ -22,7 +20,7 @@ class GridOperations {
     alone_.heads /= side_;
     alone_.kv_heads /= side_;
     alone_.ffn_hidden /= side_;
-    alone_.vocabulary = padded_words(model_, layout_) / side_;
+    alone_.vocabulary = words_per_rank(model_, layout_);
     one_.grid = {};
     one_.tp = 1;
     one_.microbatch_size /= divisors_of(layout.grid).rows;
@@ -37,32 +35,46 @@ class GridOperations {
     return std::move(ops_);
   }
 
-  // Looks up the words of all rows of the grid's column in this rank's part of the table.
+  // Looks up the words of a panel for all rows of the ranks that have the panels with the other words. In three
+  // dimensions the panel is gathered first; the depth of two and a half has terms of its gradient.
   std::vector<Operation> embedding() {
-    Layout column = one_;
-    column.microbatch_size *= side_;
-    Model part = alone_;
-    part.vocabulary = padded_words(model_, layout_) / side_;
-    for (Operation& op : embedding_operations(part, column)) {
+    if (layout_.grid.depth > 1) put_table();
+    Layout rows = one_;
+    rows.microbatch_size *= side_;
+    for (Operation& op : embedding_operations(alone_, rows)) {
       const bool looks_up = op.kind == OperationKind::embed;
       ops_.push_back(std::move(op));
       if (!looks_up) continue;
       Operation sum{.kind = OperationKind::leave_embedding};
       const double bytes = static_cast<double>(side_) * input_bytes(alone_, one_);
-      sum.forward_exchange = {Comm::reduce_scatter, GroupKind::tensor_column, bytes};
-      sum.backward_exchange = {Comm::all_gather, GroupKind::tensor_column, bytes};
+      const GroupKind axis = axis_of_embedding(layout_.grid);
+      sum.forward_exchange = {Comm::reduce_scatter, axis, bytes};
+      sum.backward_exchange = {Comm::all_gather, axis, bytes};
       ops_.push_back(sum);
     }
     return std::move(ops_);
   }
 
   std::vector<Operation> head() {
+    constexpr double kStatsBytes = 3 * sizeof(float);
+    const auto rows = static_cast<std::int64_t>(tokens_of(alone_, one_));
+    const std::int64_t words = alone_.vocabulary;
     for (Operation& op : head_operations(alone_, one_)) {
       const bool is_logits = op.kind == OperationKind::logits;
+      if (op.kind == OperationKind::loss && !model_.dropout) {
+        op.forward = {kernel_call(
+            kernels::CrossEntropyFinish{
+                .rows = rows, .columns = words, .valid_columns = words, .first_id = 0, .shards = side_},
+            layout_.compute)};
+      }
       put(std::move(op));
       if (!is_logits) continue;
-      constexpr double kStatsBytes = 3 * sizeof(float);
       Operation stats{.kind = OperationKind::exchange_stats};
+      if (!model_.dropout) {
+        stats.forward = {kernel_call(
+            kernels::CrossEntropyStats{.rows = rows, .columns = words, .valid_columns = words, .first_id = 0},
+            layout_.compute)};
+      }
       const GroupKind axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::logits), GridMatrix::y);
       stats.forward_exchange = {Comm::all_gather, axis,
                                 static_cast<double>(side_) * tokens_of(alone_, one_) * kStatsBytes};
@@ -73,19 +85,58 @@ class GridOperations {
 
  private:
   double element() const { return static_cast<double>(core::size_of(layout_.compute)); }
+  double gradient_element() const { return sizeof(float); }  // before it is rounded to Layout::gradient
   // An operation of one rank; the product of a matrix becomes that of its blocks.
   void put(Operation op) {
     if (!op.weight_gradient.empty()) return put_product(op);
     const bool is_norm = op.kind == OperationKind::attention_norm || op.kind == OperationKind::mlp_norm ||
                          op.kind == OperationKind::head_norm;
-    ops_.push_back(std::move(op));
-    if (!is_norm) return;
+    if (!is_norm) return ops_.push_back(std::move(op));
     Operation sums{.kind = OperationKind::exchange_norm};
-    const double numbers = model_.norm == Norm::layer ? 2 : 1;
+    sums.turn = op.kind == OperationKind::mlp_norm ? 1 : 0;
+    const auto numbers = static_cast<double>(kernels::sums_per_row(norm_of(model_)));
     const GroupKind axis = axis_of_columns(grid_linear(model_, layout_, OperationKind::qkv), GridMatrix::x);
     sums.forward_exchange = {Comm::all_reduce, axis, numbers * sizeof(float) * tokens_of(alone_, one_)};
-    sums.backward_exchange = {Comm::all_reduce, axis, 2 * sizeof(float) * tokens_of(alone_, one_)};
+    sums.backward_exchange = sums.forward_exchange;
+    if (model_.dropout) {  // other frameworks' kernels
+      ops_.push_back(std::move(op));
+      return ops_.push_back(sums);
+    }
+    using kernels::NormPart;
+    ops_.push_back(part_of_norm(op, NormPart::sums, NormPart::rest));
     ops_.push_back(sums);
+    op.kept_bytes = 0;
+    op.turn = 1;
+    ops_.push_back(part_of_norm(op, NormPart::rest, NormPart::sums));
+  }
+
+  // One of the two operations of a norm, before and after the exchange of its sums.
+  Operation part_of_norm(Operation op, kernels::NormPart forward, kernels::NormPart backward) const {
+    auto& of_forward = std::get<kernels::NormForward>(op.forward.front().arguments);
+    auto& of_backward = std::get<kernels::NormBackward>(op.input_gradient.front().arguments);
+    of_forward.part = forward;
+    of_backward.part = backward;
+    of_forward.ranks = of_backward.ranks = side_;
+    of_forward = kernels::shaped(of_forward, layout_.compute);
+    of_backward = kernels::shaped(of_backward, layout_.compute);
+    return op;
+  }
+
+  // The exchanges of an embedding's table, and the sum with the gradient so far.
+  void put_table() {
+    const GridLinear table = grid_linear(model_, layout_, OperationKind::logits);
+    const auto elems = static_cast<double>(panel_of(table, GridMatrix::w).elems());
+    Operation exchange{.kind = OperationKind::embed, .of_weight_gradient = true, .turn = 1};
+    exchange.backward_exchange = {Comm::all_reduce, GroupKind::tensor_depth, gradient_element() * elems};
+    if (!table.transposed) {
+      exchange.forward_exchange = {Comm::all_gather, GroupKind::tensor_column, element() * elems};
+      exchange.backward_exchange = {Comm::reduce_scatter, GroupKind::tensor_column, gradient_element() * elems};
+    }
+    Operation sum{.kind = OperationKind::embed, .turn = 2};
+    sum.weight_gradient = {
+        kernel_call(kernels::ResidualAdd{.count = block_of(table, GridMatrix::w, 0).elems()}, core::DType::f32)};
+    ops_.push_back(sum);
+    ops_.push_back(exchange);
   }
 
   // SUMMA sums several products; the activation can only come after all of them.
@@ -140,11 +191,9 @@ class GridOperations {
     return op;
   }
 
-  // Payload of a panel, or of the block for an all-reduce. Gradients of weights have a dtype of their own.
+  // Payload of a panel, or of the block for an all-reduce.
   double payload(const GridLinear& whole, const GridStep& step) const {
-    const bool is_sum = step.comm != Comm::broadcast && step.comm != Comm::all_gather;
-    const double size =
-        is_sum && step.matrix == GridMatrix::w ? static_cast<double>(core::size_of(layout_.gradient)) : element();
+    const double size = !step.is_fetch() && step.matrix == GridMatrix::w ? gradient_element() : element();
     const GridBlock block =
         step.comm == Comm::all_reduce ? block_of(whole, step.matrix, 0) : panel_of(whole, step.matrix);
     return size * static_cast<double>(block.elems());
@@ -157,8 +206,7 @@ class GridOperations {
                                    [](const GridStep& step) { return !step.is_exchange(); });
     if (next == steps.end()) return nullptr;
     const GridStep& step = steps[i];
-    const bool fetches = step.comm == Comm::broadcast || step.comm == Comm::all_gather;
-    const bool is_for_it = fetches && step.number == next->number && step.product == next->product;
+    const bool is_for_it = step.is_fetch() && step.number == next->number && step.product == next->product;
     return is_for_it ? nullptr : &*next;
   }
 
@@ -196,7 +244,8 @@ GridLinear grid_linear(const Model& model, const Layout& layout, OperationKind p
       linear.swapped = true;
       break;
     default:
-      linear.outputs = padded_words(model, layout);
+      linear.outputs = words_per_rank(model, layout) * layout.grid.side;
+      linear.transposed = layout.grid.form != GridForm::three;
   }
   return linear;
 }

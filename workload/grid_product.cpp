@@ -27,27 +27,33 @@ GridStep exchange(Comm comm, GroupKind axis, GridMatrix matrix, GridProduct prod
   return {.comm = comm, .axis = axis, .root = number, .matrix = matrix, .product = product, .number = number};
 }
 
-// SUMMA: `side` products, each of panels that their owners broadcast. In the forward a product adds to y; in the
-// backward its result goes to the owner of that block of the gradient.
-void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct product) {
-  if (grid.side == 1) {
+// In SUMMA, of y and x's gradient, the one whose panels are reduced.
+GridProduct making_of(const GridLinear& linear) {
+  return linear.transposed ? GridProduct::forward : GridProduct::input_gradient;
+}
+
+// SUMMA: `side` products of panels that their owners broadcast. Of the three products of a layer one adds to a block of
+// the rank's own; in the other two the result goes to the owner of that block of y, of x's or of w's gradient.
+void add_summa(std::vector<GridStep>& steps, const GridLinear& linear, GridProduct product) {
+  const std::int32_t side = linear.grid.side;
+  if (side == 1) {
     steps.push_back({.product = product});
     return;
   }
+  const GridProduct making = making_of(linear);
+  const GridMatrix moving = made_by(making);  // its panels move along rows
   const auto fetch = [&](std::int32_t t) {
-    if (product != GridProduct::input_gradient) {
-      steps.push_back(exchange(Comm::broadcast, GroupKind::tensor_row, GridMatrix::x, product, t));
-    }
+    if (product != making) steps.push_back(exchange(Comm::broadcast, GroupKind::tensor_row, moving, product, t));
     if (product != GridProduct::weight_gradient) {
       steps.push_back(exchange(Comm::broadcast, GroupKind::tensor_column, GridMatrix::w, product, t));
     }
   };
   fetch(0);
-  for (std::int32_t t = 0; t < grid.side; ++t) {
-    if (t + 1 < grid.side) fetch(t + 1);
+  for (std::int32_t t = 0; t < side; ++t) {
+    if (t + 1 < side) fetch(t + 1);
     steps.push_back({.product = product, .number = t});
-    if (product == GridProduct::input_gradient) {
-      steps.push_back(exchange(Comm::reduce, GroupKind::tensor_row, GridMatrix::x, product, t));
+    if (product == making) {
+      steps.push_back(exchange(Comm::reduce, GroupKind::tensor_row, moving, product, t));
     } else if (product == GridProduct::weight_gradient) {
       steps.push_back(exchange(Comm::reduce, GroupKind::tensor_column, GridMatrix::w, product, t));
     }
@@ -102,6 +108,10 @@ GroupKind axis_of_columns(const GridLinear& linear, GridMatrix matrix) {
   return matrix == GridMatrix::y ? axis_of_outputs(linear) : axis_of_inputs(linear);
 }
 
+GroupKind axis_of_embedding(const Grid& grid) {
+  return is_three(grid) ? GroupKind::tensor_row : GroupKind::tensor_column;
+}
+
 GridDivisors divisors_of(const Grid& grid) {
   const std::int64_t side = grid.side;
   if (is_three(grid)) return {.rows = side * side, .inputs = side, .outputs = side * side};
@@ -138,19 +148,24 @@ GridBlock block_of(const GridLinear& linear, GridMatrix matrix, std::int32_t ran
     block.rows /= side;
   } else {
     // w [outputs, inputs] is the transpose of SUMMA's second factor, of which the rank has block (row, column).
-    r = matrix == GridMatrix::w ? place.column : place.layer * side + place.row;
-    c = matrix == GridMatrix::w ? place.row : place.column;
+    const bool is_factor = matrix == GridMatrix::w && !linear.transposed;
+    r = is_factor ? place.column : matrix == GridMatrix::w ? place.row : place.layer * side + place.row;
+    c = is_factor ? place.row : place.column;
   }
   block.first_row = r * panel_of(linear, matrix).rows + share * block.rows;
   block.first_column = c * block.columns;
   return block;
 }
 
+bool is_local_sum(const GridLinear& linear, GridProduct product) {
+  return !is_three(linear.grid) && product != making_of(linear) && product != GridProduct::weight_gradient;
+}
+
 std::vector<GridStep> forward_steps(const GridLinear& linear) {
   constexpr GridProduct kProduct = GridProduct::forward;
   std::vector<GridStep> steps;
   if (!is_three(linear.grid)) {
-    add_summa(steps, linear.grid, kProduct);
+    add_summa(steps, linear, kProduct);
     return steps;
   }
   steps.push_back(exchange(Comm::all_gather, axis_of_outputs(linear), GridMatrix::x, kProduct));
@@ -163,8 +178,8 @@ std::vector<GridStep> forward_steps(const GridLinear& linear) {
 std::vector<GridStep> backward_steps(const GridLinear& linear) {
   std::vector<GridStep> steps;
   if (!is_three(linear.grid)) {
-    add_summa(steps, linear.grid, GridProduct::input_gradient);
-    add_summa(steps, linear.grid, GridProduct::weight_gradient);
+    add_summa(steps, linear, GridProduct::input_gradient);
+    add_summa(steps, linear, GridProduct::weight_gradient);
     if (linear.grid.depth > 1) {
       steps.push_back(exchange(Comm::all_reduce, GroupKind::tensor_depth, GridMatrix::w, GridProduct::weight_gradient));
     }

@@ -70,6 +70,9 @@ struct GridLinear {
   // In three dimensions: the columns of x are split along the rows of the grid and those of y along its depth;
   // otherwise the other way around.
   bool swapped = false;
+  // In the other forms: block (r, c) of w is on the rank at row r and column c, as an embedding needs it whose table is
+  // also the head's matrix; otherwise on that at row c and column r. SUMMA then sums y = x w^T instead of x's gradient.
+  bool transposed = false;
 };
 
 struct GridBlock {
@@ -92,10 +95,17 @@ GridDivisors divisors_of(const Grid& grid);
 
 // The axis along which the columns of x, or of y, are split.
 schedules::GroupKind axis_of_columns(const GridLinear& linear, GridMatrix matrix);
+// The axis whose ranks have the panels of an embedding's table with the other words, and look up each other's rows.
+schedules::GroupKind axis_of_embedding(const Grid& grid);
 
 // ---- a rank's steps
 
 enum class GridProduct : std::uint8_t { forward, input_gradient, weight_gradient };
+// The matrix that a product makes, or whose gradient; the two others are its operands.
+constexpr GridMatrix made_by(GridProduct product) {
+  if (product == GridProduct::forward) return GridMatrix::y;
+  return product == GridProduct::input_gradient ? GridMatrix::x : GridMatrix::w;
+}
 
 struct GridStep {
   // The collective of an exchange; none: a product. broadcast, all_gather: from the block to a panel. reduce,
@@ -109,10 +119,13 @@ struct GridStep {
   std::int32_t number = 0;  // index of the panel among SUMMA's `side` products
 
   bool is_exchange() const { return comm != schedules::Comm::none; }
+  bool is_fetch() const { return comm == schedules::Comm::broadcast || comm == schedules::Comm::all_gather; }
 };
 // In a valid sequential order. If there are several panels, the next is fetched before the product of the previous one,
 // so that exchanges in this order may overlap with products in this order.
 std::vector<GridStep> forward_steps(const GridLinear& linear);
 std::vector<GridStep> backward_steps(const GridLinear& linear);
+// True if SUMMA's products of this kind add to a block of the rank's own; the results of others are reduced.
+bool is_local_sum(const GridLinear& linear, GridProduct product);
 
 }  // namespace lockstep::workload

@@ -72,6 +72,19 @@ TEST(GridBlocks, CoverEachMatrix) {
   }
 }
 
+// Transposed, the blocks of w lie like those of x, whose ranks have the same columns.
+TEST(GridBlocks, OfATransposedMatrixHaveTheColumnsOfTheInput) {
+  for (const char* text : {"2x2", "3x3", "2.5d:3x3x2"}) {
+    GridLinear linear = linear_on(text);
+    linear.transposed = true;
+    for (std::int32_t rank = 0; rank < linear.grid.ranks(); ++rank) {
+      const GridBlock w = block_of(linear, GridMatrix::w, rank);
+      EXPECT_EQ(w.first_column, block_of(linear, GridMatrix::x, rank).first_column) << text;
+      EXPECT_EQ(w.first_row, place_of(linear.grid, rank).row * w.rows) << text;
+    }
+  }
+}
+
 // The next layer of a pair takes its input where this one leaves its output.
 TEST(GridBlocks, TheOutputLiesAsTheNextLayersInput) {
   for (const std::string& text : kGrids) {
@@ -188,7 +201,7 @@ double sent(const Grid& grid, const Exchange& exchange) {
   return schedules::wire_bytes(exchange.comm, std::llround(exchange.bytes), members_along(grid, exchange.group));
 }
 
-// A layer sends what the papers' formulas say its four products do, and a number or two of each row for its norms.
+// A layer sends the bytes of the papers' formulas for its four products, and a number or two per row for its norms.
 TEST(GridOperations, SendWhatThePapersSay) {
   for (const std::string& text : kGridsOfModels) {
     for (const char* more : {"", ",gated=yes,norm=rms,biases=no"}) {
@@ -248,6 +261,62 @@ TEST(GridOperations, ComputeWhatOneRankDoes) {
   }
 }
 
+// Every element of every parameter is counted by one rank, those with the same part of it have terms of its gradient or
+// the same, and what ranks keep has one size. A vocabulary of 500 words is padded.
+TEST(GridParameters, AreSharedOutOnce) {
+  for (const std::string& text : kGridsOfModels) {
+    for (const char* more : {"", ",gated=yes,norm=rms,biases=no,tied_embeddings=no"}) {
+      const Model model = small(more);
+      const Layout layout = layout_of(text);
+      const StagePlan plan = plan_of(model, layout, slice_of(model, layout, 1, 0));
+      for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
+        const Parameter& parameter = plan.parameters[p];
+        std::vector<int> counted(static_cast<std::size_t>(parameter.elems()));
+        std::vector<int> copies(counted.size());
+        for (std::int32_t t = 0; t < layout.tp; ++t) {
+          const TensorRank place{layout.tp, t, layout.grid};
+          EXPECT_EQ(elems_of_share(parameter, place), elems_of_rank(parameter, layout)) << parameter.name;
+          std::int64_t next = 0;
+          for_each_run(parameter, place, [&](std::int64_t share, std::int64_t whole, std::int64_t count) {
+            EXPECT_EQ(share, next);  // padding is at the end
+            next = share + count;
+            for (std::int64_t i = whole; i < whole + count; ++i) {
+              ++copies[static_cast<std::size_t>(i)];
+              counted[static_cast<std::size_t>(i)] += counts_in_norm(plan, p, layout, {.tp = t}) ? 1 : 0;
+            }
+          });
+          EXPECT_LE(next, elems_of_rank(parameter, layout));
+        }
+        std::int32_t ranks =
+            layout.grid.form == GridForm::two_half && parameter.decays && parameter.name != "wpe.weight"
+                ? layout.grid.depth
+                : 1;
+        for (const GroupKind kind : kTensorGroups) {
+          if (is_summed_over(kind, plan, p, layout)) ranks *= members_along(layout.grid, kind);
+        }
+        for (const int times : counted) EXPECT_EQ(times, 1) << text << " " << parameter.name;
+        for (const int times : copies) EXPECT_EQ(times, ranks) << text << " " << parameter.name;
+      }
+    }
+  }
+}
+
+// A panel of queries, keys and values is of whole heads of each.
+TEST(GridParameters, APanelHasItsHeadsOfQueriesKeysAndValues) {
+  const Model model = small();
+  const Parameter qkv = parameters_of(model, layout_of("3x3x3"), {.layers = 1})[LayerIndices(model).qkv.weight];
+  std::vector<std::int64_t> rows;  // rows of the panel that ranks of column 1 gather
+  for (std::int32_t row = 0; row < 3; ++row) {
+    for_each_run(qkv, {27, 3 * row + 1, parse_grid("3x3x3")},
+                 [&](std::int64_t, std::int64_t whole, std::int64_t) { rows.push_back(whole / model.hidden); });
+  }
+  std::vector<std::int64_t> expected;
+  for (const auto& [first, all] : {std::pair{0, 72}, {72, 36}, {108, 36}}) {
+    for (int r = 0; r < all / 3; ++r) expected.push_back(first + all / 3 + r);
+  }
+  EXPECT_EQ(rows, expected);
+}
+
 // Nothing of a layer is on two ranks but the weights of 2.5-D's squares: what each keeps is its share.
 TEST(GridOperations, KeepAShareOfWhatOneRankKeeps) {
   for (const std::string& text : kGridsOfModels) {
@@ -272,7 +341,7 @@ TEST(GridOperations, KeepAShareOfWhatOneRankKeeps) {
 TEST(GridOperations, FetchOnePanelAhead) {
   const auto recipe = recipe_of(small(), layout_of("3x3"), {.layers = 1});
   const auto count = [](const std::vector<schedules::Piece>& pieces) {
-    std::pair<int, int> found;  // exchanges of the grid: all, and those beside a product
+    std::pair<int, int> found;  // exchanges of the grid: all, and those that overlap with a product
     for (const schedules::Piece& piece : pieces) {
       const bool is_norm = piece_named(piece.what).kind == OperationKind::exchange_norm;
       if (piece.comm == schedules::Comm::none || is_norm) continue;

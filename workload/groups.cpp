@@ -71,7 +71,7 @@ RankSet ranks_of_grid(const Layout& layout, std::int64_t rank, GroupKind axis) {
   return {rank - at * stride, stride, members_along(layout.grid, axis)};
 }
 
-// Ranks at these positions of the pipeline whose other coordinates are those of `rank`.
+// Ranks at these positions of the pipeline whose other coordinates equal those of `rank`.
 RankSet same_place(const Layout& layout, const std::vector<std::int32_t>& places, std::int64_t rank) {
   const std::int64_t each = stride_of(layout, Axis::pp);
   const std::int64_t first = rank + (places.front() - digit_of(layout, rank, Axis::pp)) * each;
@@ -79,7 +79,7 @@ RankSet same_place(const Layout& layout, const std::vector<std::int32_t>& places
   return {first, stride, static_cast<std::int64_t>(places.size())};
 }
 
-// The ranks with these data indices, as runs: those of the first pipe's position, then those of the second's.
+// The ranks with these data indices, as runs: first at the first pipe's position, then at the second's.
 std::vector<RankSet> data_members(const Layout& layout, const Coordinates& at, const RankSet& indices) {
   // If the line's axes are adjacent (or one has size 1), indices are evenly spaced ranks.
   const std::int64_t cp_stride = stride_of(layout, Axis::cp);
@@ -120,6 +120,10 @@ Coordinates coordinates_of(const Layout& layout, std::int64_t rank) {
 std::int32_t rank_at(const Layout& layout, const Coordinates& at) {
   return static_cast<std::int32_t>(at.tp * stride_of(layout, Axis::tp) + at.cp * stride_of(layout, Axis::cp) +
                                    at.dp * stride_of(layout, Axis::dp) + at.pp * stride_of(layout, Axis::pp));
+}
+
+bool counts_losses(const Layout& layout, const Coordinates& at) {
+  return layout.has_grid() ? place_of(layout.grid, at.tp).along(GroupKind::tensor_row) == 0 : at.tp == 0;
 }
 
 std::int32_t data_ranks_of(const Layout& layout) {

@@ -63,7 +63,7 @@ struct Layout {
   bool dispatch_tokens = false;  // a token is sent once to each rank that has any of its experts, not once per expert
   AxisOrder order = kMegatronOrder;  // order of rank numbers: neighbours differ in the first axis
   std::int32_t zero = 0;         // 0; 1: optimizer; 2: also gradients; 3: also weights (FSDP) are sharded over dp x cp
-  std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards; the others have replicas of it
+  std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards; the others have replicas
                                  // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
   // zero=3: neighbouring ranks that share a secondary copy of the weights: a forward gathers them over all
   // shards, a backward over these ranks (ZeRO++'s hpZ: Wang et al. 2023, arXiv:2306.10209); 0: there is none.
@@ -88,7 +88,7 @@ struct Layout {
   // With full recomputation each tensor-parallel rank keeps only its part of an input that all have (ZeRO-R's
   // partitioned activation checkpoints, Rajbhandari et al. 2019, arXiv:1910.02054, section 6.1).
   bool partition_activations = false;
-  // A dense MLP runs as this many tiles, one after the other: rows of its first matrix and columns of its second, which
+  // A dense MLP runs as this many tiles, sequentially: rows of its first matrix and columns of its second, which
   // ZeRO 3 gathers tile by tile (memory-centric tiling, ZeRO-Infinity, arXiv:2104.07857, section 5.1.3).
   std::int32_t mlp_tiles = 1;
   bool early_stop = false;  // recomputation of a layer ends with the last result that its backward needs
@@ -99,7 +99,7 @@ struct Layout {
   std::int32_t fp8_history = 16;  // number of those steps
   OffloadPlaces offload = {};
   std::int32_t offload_ahead = 1;  // copies to the device begin this many uses before the one that they are for
-  bool delayed_update = false;  // an update runs during the next step, whose gradients are those of the older weights
+  bool delayed_update = false;  // an update runs during the next step, whose gradients are taken at the older weights
                                 // (ZeRO-Offload, section 5.2: delayed parameter update)
   Update update = Update::step_end;
   kernels::OptimizerKind optimizer = kernels::OptimizerKind::adamw;
@@ -110,14 +110,15 @@ struct Layout {
   bool reshard = true;            // ZeRO 3: free weights after the forward, and gather them again
   bool flash = true;              // attention never writes its scores to memory
   bool overlap_gradients = true;  // buckets are reduced during the backward; otherwise after it
-  bool prefetch = true;           // ZeRO 3: units are gathered ahead of their use
+  bool prefetch = true;           // ZeRO 3: units are prefetched
   // ZeRO 3 as in DeepSpeed in 2021: every matrix is gathered, and reduced, separately, as a list of one tensor per
   // rank, each of which the host copies; and again between a layer's recomputation and its backward.
   bool gather_lists = false;
-  bool graphs = false;       // the host launches kernels as CUDA graphs, not operator by operator
-  bool overlap_tp = true;    // tensor-parallel reductions of input gradients run beside weight gradients; so do context
-                             // ranks' first exchange, and the dispatch of experts beside shared ones
-  bool overlap_p2p = false;  // the compute lane does not wait for its messages to be sent
+  bool graphs = false;     // the host launches kernels as CUDA graphs, not operator by operator
+  bool zero_cta = false;   // NCCL's zero-CTA policy: collectives on copy engines take no thread blocks from kernels
+  bool overlap_tp = true;  // tensor-parallel reductions of input gradients overlap with weight gradients; so do context
+                           // ranks' first exchange, and, with shared experts, the dispatch
+  bool overlap_p2p = false;     // the compute lane does not wait for its messages to be sent
   bool scatter_gather = false;  // each tensor-parallel rank sends only its part (arXiv:2104.04473, section 4.1)
 
   std::int32_t ranks() const { return tp * cp * dp * pp; }
@@ -146,10 +147,20 @@ inline ContextShape context_of(const Layout& layout) {
   return {.way = layout.cp_way, .ranks = layout.cp};
 }
 
-// Vocabulary words per tensor-parallel rank. A vocabulary that tp does not divide is padded, so that all have the same
-// number.
+// Number of tensor-parallel ranks among which heads, and columns within layers, are spread.
+inline std::int32_t column_ranks(const Layout& layout) {
+  return layout.has_grid() ? layout.grid.side : layout.tp;
+}
+// Number of parts of a microbatch's rows that tensor-parallel ranks have between layers.
+inline std::int64_t row_parts(const Layout& layout) {
+  if (layout.has_grid()) return divisors_of(layout.grid).rows;
+  return layout.sequence_parallel ? layout.tp : 1;
+}
+// Vocabulary words of each of these ranks. A vocabulary that cannot be spread evenly is padded, so that all have the
+// same number.
 inline std::int64_t words_per_rank(const Model& model, const Layout& layout) {
-  return (model.vocabulary + layout.tp - 1) / layout.tp;
+  const std::int64_t parts = layout.has_grid() ? divisors_of(layout.grid).outputs : layout.tp;
+  return (model.vocabulary + parts - 1) / parts * (parts / column_ranks(layout));
 }
 
 schedules::PipelineShape shape_of(const Layout& layout);
@@ -170,7 +181,7 @@ struct StageSlice {
   std::int64_t layers = 0;
   bool embedding = false;
   bool head = false;
-  // The slice of each sequence that is processed at a time, if microbatches are sliced; 0 tokens: all of them.
+  // The slice of each sequence that is processed at a time, if microbatches are sliced; 0 tokens: the whole sequence.
   std::int64_t first_token = 0;
   std::int64_t tokens = 0;
 
@@ -185,9 +196,9 @@ struct StageSlice {
            first_token == other.first_token && tokens == other.tokens;
   }
 };
-// `stage` counts within its pipe; `stages` is stages_per_pipe(layout), or that of a given schedule. If the layout does
+// `stage` counts within its pipe; `stages` is stages_per_pipe(layout), or a given schedule's. If the layout does
 // not set the layers per stage, they are spread evenly, and the first layers % stages stages have one more. With
-// `token_slice` the work is that of one slice of a microbatch; otherwise that of a whole microbatch.
+// `token_slice` the work covers one slice of a microbatch; otherwise a whole microbatch.
 StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage);
 StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage,
                     std::int32_t token_slice);
@@ -214,10 +225,12 @@ struct Coordinates {
 std::int64_t stride_of(const Layout& layout, Axis axis);
 Coordinates coordinates_of(const Layout& layout, std::int64_t rank);
 std::int32_t rank_at(const Layout& layout, const Coordinates& at);  // `ep` follows from the others
+// True for the first of the tensor-parallel ranks that compute the same losses: it counts them.
+bool counts_losses(const Layout& layout, const Coordinates& at);
 
 // ---- ranks that have the same parameters
 
-// Data-parallel and context-parallel ranks; with two pipes, those of position pp - 1 - p together with those of
+// Data-parallel and context-parallel ranks; with two pipes, the ranks at position pp - 1 - p together with those at
 // position p. These give their number, a rank's index, and the rank of an index: neighbours come first, then the
 // opposite position.
 std::int32_t data_ranks_of(const Layout& layout);
@@ -256,7 +269,7 @@ struct RankSet {
 };
 
 // The groups of a step that has one rank for each position in the pipeline: each names the positions and the actual
-// number of its members. Groups of one member are left out, except for data and world.
+// number of its members. There are no groups of one member, except for data and world.
 std::vector<schedules::Group> groups_of_places(const Model& model, const Layout& layout,
                                                const schedules::Schedule& schedule);
 // The members of the actual group that contains `rank`.

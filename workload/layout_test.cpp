@@ -211,12 +211,9 @@ TEST(LayoutText, IsReadAndWritten) {
 TEST(LayoutText, EveryFieldComesBack) {
   const char* all =
       "tp=2,pp=4,dp=8,cp=2,ep=4,order=cp-tp-pp-ep-dp,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,"
-      "batch=64,zero=3,"
-      "shard_ranks=4,secondary_ranks=2,near_ranks=2,reshard=no,recompute=selective,recompute_every=2,partition_"
-      "activations=yes,"
-      "mlp_tiles=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_"
-      "grads=no,"
-      "overlap_params=no,overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
+      "batch=64,zero=3,shard_ranks=4,secondary_ranks=2,near_ranks=2,reshard=no,recompute=selective,recompute_every=2,"
+      "partition_activations=yes,mlp_tiles=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_grads=no,overlap_params=no,"
+      "overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
   EXPECT_EQ(text_of(parse_layout(all)), all);
   EXPECT_EQ(parse_layout(all).layers_of, (std::vector<std::int32_t>{3, 4, 4, 4, 4, 4, 4, 3}));
 }
@@ -226,8 +223,8 @@ TEST(LayoutText, AGridSaysHowManyTensorRanksThereAre) {
             "tp=8,pp=1,dp=1,tp_grid=2.5d:2x2x2,microbatch=4,batch=4");
   EXPECT_EQ(text_of(parse_layout_over(parse_layout("tp_grid=2x2"), "tp_grid=none")), "tp=4,pp=1,dp=1,batch=1");
   EXPECT_EQ(refusal_of("tp_grid=2"),
-            "layout: tp_grid=2: not a grid; allowed: QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
-            "Q; Q from 2 to 8");
+            "layout: tp_grid=2: not a grid; allowed: QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most Q; Q from 2 "
+            "to 8");
 }
 
 TEST(LayoutText, OffloadNamesAPlaceForEachKind) {
@@ -245,22 +242,22 @@ TEST(LayoutText, OffloadNamesAPlaceForEachKind) {
 }
 
 TEST(LayoutText, OffloadRefusesWhatNamesNoKindOrNoPlace) {
-  const auto says = [](const char* text, const char* what) {
+  const auto refuses = [](const char* text, const char* what) {
     EXPECT_NE(refusal_of(text).find(what), std::string::npos) << text << ": " << refusal_of(text);
   };
-  says("offload=disk", "offload=disk: 'disk' is not a location; allowed: none, host or file");
-  says("offload=weights:host", "'weights' is not a kind of tensor");
-  says("offload=optimizer:host+gradients", "'gradients' has no location");
-  says("offload=optimizer:host+optimizer:file", "'optimizer' is given twice");
-  says("offload=gradients:", "'' is not a location");
-  says("offload=gradients:none", "'gradients:none' moves nothing");
+  refuses("offload=disk", "offload=disk: 'disk' is not a location; allowed: none, host or file");
+  refuses("offload=weights:host", "'weights' is not a kind of tensor");
+  refuses("offload=optimizer:host+gradients", "'gradients' has no location");
+  refuses("offload=optimizer:host+optimizer:file", "'optimizer' is given twice");
+  refuses("offload=gradients:", "'' is not a location");
+  refuses("offload=gradients:none", "'gradients:none' moves nothing");
 }
 
 TEST(LayoutText, MicrobatchesStandInPlaceOfTheBatch) {
   EXPECT_EQ(text_of(parse_layout("dp=2,microbatch=3,microbatches=4")),
             text_of(parse_layout("dp=2,microbatch=3,batch=24")));
   EXPECT_EQ(refusal_of("batch=4,microbatches=4"),
-            "layout: batch and microbatches are both given; allowed: one of them");
+            "layout: batch and microbatches are both given; allowed: one of these fields");
 }
 
 TEST(LayoutText, ChangesALayoutThatIsThere) {
@@ -275,7 +272,7 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("dp=0"), "layout: dp=0: out of range; allowed: an integer from 1 to 2147483647");
   EXPECT_EQ(refusal_of("recompute=half"), "layout: recompute=half: not known; allowed: none selective full");
   EXPECT_EQ(refusal_of("order=tp-cp-dp,pp=2"),
-            "layout: order=tp-cp-dp leaves out pp, which has 2 ranks; allowed: an order of all axes with more than one "
+            "layout: order=tp-cp-dp lacks pp, which has 2 ranks; allowed: an order of all axes with more than one "
             "rank");
   EXPECT_EQ(parse_layout("tp=2,pp=4,order=pp-tp").order, (AxisOrder{Axis::cp, Axis::dp, Axis::pp, Axis::tp}));
   EXPECT_NE(refusal_of("order=ep-tp-cp-dp-pp").find("ep is not directly before dp"), std::string::npos);
@@ -334,8 +331,8 @@ TEST(LayoutRefusal, SaysWhatIsAllowed) {
                    "partition_activations is yes, and tensor ranks share rows already (sp, tp_grid); allowed: no, or "
                    "sp=no without a grid"},
            Refusal{"gpt3-175b", "mlp_tiles=5",
-                   "tp x mlp_tiles is 5, and ffn_hidden is 49152; allowed: 1 2 3 4 6 8 12 16 "
-                   "24 32 48 64 96 128 192 256 ..."},
+                   "tp x mlp_tiles is 5, and ffn_hidden is 49152; allowed: 1 2 3 4 6 8 12 16 24 32 48 64 96 128 192 "
+                   "256 ..."},
            Refusal{"gpt3-175b", "tp=8,sp=yes,mlp_tiles=2",
                    "mlp_tiles is 2, and tensor ranks share rows (sp, tp_grid); allowed: 1, or sp=no"},
            Refusal{"mixtral-8x7b", "mlp_tiles=2", "mlp_tiles is 2, and the model has experts; allowed: 1"},

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -63,8 +64,8 @@ void read_layers(Layout& layout, const OptionText& value) {
   layout.layers_of = layout.balanced_layers
                          ? std::vector<std::int32_t>{}
                          : list_of(value, 0, "neither a list of layers nor balanced",
-                                   "balanced, or layers of each stage or stages x layers, separated by "
-                                   "colons: 7:8x14:7");
+                                   "balanced, or layers of each stage or stages x layers, separated by colons: "
+                                   "7:8x14:7");
 }
 
 // Parses "4", or the tokens of each: "2048:2x1024".
@@ -93,12 +94,12 @@ std::string text_of(std::int64_t value) {
 }
 
 // Parses "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks. Axes
-// that are left out come first, and have one rank (check_left_out).
+// that are missing come first, and have one rank (check_left_out).
 AxisOrder order_of(const OptionText& value) {
   const auto refused = [&](const std::string& what) {
-    return value.refused(what,
-                         "tp, cp, dp and pp, once each or left out if of one rank, and ep directly before dp or "
-                         "left out: tp-cp-ep-dp-pp");
+    return value.refused(
+        what,
+        "tp, cp, dp and pp, once each or omitted if of one rank, and ep directly before dp or omitted: tp-cp-ep-dp-pp");
   };
   std::vector<Axis> found;
   const std::vector<std::string_view> names = core::split(value.text, '-');
@@ -125,7 +126,7 @@ void check_left_out(const Layout& layout, std::string_view order) {
   const std::array ranks{layout.tp, layout.cp, layout.dp, layout.pp};
   for (std::size_t axis = 0; axis < ranks.size(); ++axis) {
     if (ranks.at(axis) == 1 || std::find(named.begin(), named.end(), kAxes.at(axis)) != named.end()) continue;
-    throw core::usage_error("layout: order=" + std::string(order) + " leaves out " + std::string(kAxes.at(axis)) +
+    throw core::usage_error("layout: order=" + std::string(order) + " lacks " + std::string(kAxes.at(axis)) +
                             ", which has " + std::to_string(ranks.at(axis)) +
                             " ranks; allowed: an order of all axes with more than one rank");
   }
@@ -203,67 +204,77 @@ struct LayoutField {
   std::string (*text)(const Layout& layout);
 };
 
+template <bool Layout::*kYes>
+constexpr LayoutField yes_or_no(const char* name, const char* takes) {
+  return {{name, takes, [](Given& g, const OptionText& v) { g.layout.*kYes = v.yes_or_no(); }},
+          [](const Layout& l) { return text_of(l.*kYes); }};
+}
+
+template <std::int32_t Layout::*kNumber, std::int32_t kLeast,
+          std::int32_t kMost = std::numeric_limits<std::int32_t>::max()>
+constexpr LayoutField whole_number(const char* name, const char* takes) {
+  return {{name, takes, [](Given& g, const OptionText& v) { g.layout.*kNumber = v.int32(kLeast, kMost); }},
+          [](const Layout& l) { return std::to_string(l.*kNumber); }};
+}
+
+// A field that counts from 0 in the order of its values' names.
+template <auto kField, const auto& kNames>
+constexpr LayoutField one_of(const char* name, const char* takes) {
+  return {{name, takes,
+           [](Given& g, const OptionText& v) {
+             g.layout.*kField = static_cast<std::remove_reference_t<decltype(g.layout.*kField)>>(v.index_of(kNames));
+           }},
+          [](const Layout& l) { return std::string(kNames.at(static_cast<std::size_t>(l.*kField))); }};
+}
+
 const std::array kFields{
-    LayoutField{{"tp", "tensor-parallel ranks; 1", [](Given& g, const OptionText& v) { g.layout.tp = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.tp); }},
-    LayoutField{{"pp", "pipeline ranks; 1", [](Given& g, const OptionText& v) { g.layout.pp = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.pp); }},
-    LayoutField{{"dp", "data-parallel ranks; 1", [](Given& g, const OptionText& v) { g.layout.dp = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.dp); }},
-    LayoutField{{"cp", "context-parallel ranks; 1", [](Given& g, const OptionText& v) { g.layout.cp = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.cp); }},
-    LayoutField{
-        {"cp_way",
-         "how context-parallel ranks share attention: ring zigzag allgather ulysses lightseq colossal; zigzag",
-         [](Given& g, const OptionText& v) { g.layout.cp_way = static_cast<ContextWay>(v.index_of(kContextWays)); }},
-        [](const Layout& l) { return std::string(name_of(l.cp_way)); }},
+    whole_number<&Layout::tp, 1>("tp", "tensor-parallel ranks; 1"),
+    whole_number<&Layout::pp, 1>("pp", "pipeline ranks; 1"),
+    whole_number<&Layout::dp, 1>("dp", "data-parallel ranks; 1"),
+    whole_number<&Layout::cp, 1>("cp", "context-parallel ranks; 1"),
+    one_of<&Layout::cp_way, kContextWays>(
+        "cp_way",
+        "how context-parallel ranks share attention: ring zigzag allgather ulysses lightseq colossal; zigzag"),
     LayoutField{
         {"tp_grid", "tensor-parallel ranks in two or three dimensions: none, 2x2 (SUMMA), 2.5d:2x2x2, 2x2x2; none",
          [](Given& g, const OptionText& v) { g.layout.grid = grid_of(v); }},
         [](const Layout& l) { return l.has_grid() ? text_of(l.grid) : std::string("none"); }},
-    LayoutField{{"ep", "expert-parallel ranks, a divisor of dp x cp; 1",
-                 [](Given& g, const OptionText& v) { g.layout.ep = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.ep); }},
+    whole_number<&Layout::ep, 1>("ep", "expert-parallel ranks, a divisor of dp x cp; 1"),
     LayoutField{{"skew", "rows of the busiest expert-parallel rank over the mean, without a capacity; 1",
                  [](Given& g, const OptionText& v) { g.layout.skew = v.number_from(1); }},
                 [](const Layout& l) { return text_of(l.skew); }},
-    LayoutField{{"dispatch",
-                 "rows that expert-parallel ranks exchange: copies (one per expert of a token) tokens (one per rank "
-                 "with any of its experts, as DeepEP); copies",
-                 [](Given& g, const OptionText& v) { g.layout.dispatch_tokens = v.index_of(kDispatch) == 1; }},
-                [](const Layout& l) { return std::string(kDispatch.at(l.dispatch_tokens ? 1 : 0)); }},
+    one_of<&Layout::dispatch_tokens, kDispatch>(
+        "dispatch",
+        "rows that expert-parallel ranks exchange: copies (one per expert of a token) tokens (one per rank "
+        "with any of its experts, as DeepEP); copies"),
     LayoutField{{"order",
-                 "order of rank numbers: neighbours differ in the first axis; axes of one rank may be left out; "
+                 "order of rank numbers: neighbours differ in the first axis; axes of one rank may be omitted; "
                  "tp-cp-ep-dp-pp",
                  [](Given& g, const OptionText& v) {
                    g.layout.order = order_of(v);
                    g.order = v.text;
                  }},
                 [](const Layout& l) { return text_of(l.order); }},
-    LayoutField{{"sp", "sequence parallelism: yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.sequence_parallel = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.sequence_parallel); }},
+    yes_or_no<&Layout::sequence_parallel>("sp", "sequence parallelism: yes no; no"),
     LayoutField{{"schedule", "a pipeline schedule; 1f1b",
                  [](Given& g, const OptionText& v) { g.layout.schedule = schedules::entry_named(v.text).name; }},
                 [](const Layout& l) { return l.schedule; }},
-    LayoutField{{"chunks", "stages per rank; 1", [](Given& g, const OptionText& v) { g.layout.chunks = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.chunks); }},
+    whole_number<&Layout::chunks, 1>("chunks", "stages per rank; 1"),
     LayoutField{
         {"layers",
-         "layers of each stage, as in 7:8x14:7, or balanced: the slowest stage as fast as possible, "
-         "embedding and head counted; equal numbers",
+         "layers of each stage, as in 7:8x14:7, or balanced: the slowest stage as fast as possible, embedding and head "
+         "counted; equal numbers",
          [](Given& g, const OptionText& v) { read_layers(g.layout, v); }},
         [](const Layout& l) { return l.balanced_layers ? std::string("balanced") : text_of_list(l.layers_of); }},
     LayoutField{{"slices",
-                 "token slices of each microbatch, for schedules that take them: a number, or tokens of each "
-                 "as in 2048:2x1024; 1",
+                 "token slices of each microbatch, for schedules that take them: a number, or tokens of each as in "
+                 "2048:2x1024; 1",
                  [](Given& g, const OptionText& v) { read_slices(g.layout, v); }},
                 [](const Layout& l) {
                   return l.slice_tokens.empty() ? std::to_string(l.slices) : text_of_list(l.slice_tokens);
                 }},
-    LayoutField{{"slicing", "slices of equal length (even) or of equal time (balanced); even",
-                 [](Given& g, const OptionText& v) { g.layout.balanced_slices = v.index_of(kSlicing) == 1; }},
-                [](const Layout& l) { return std::string(kSlicing.at(l.balanced_slices ? 1 : 0)); }},
+    one_of<&Layout::balanced_slices, kSlicing>("slicing",
+                                               "slices of equal length (even) or of equal time (balanced); even"),
     LayoutField{{"microbatch", "sequences per microbatch; 1",
                  [](Given& g, const OptionText& v) { g.layout.microbatch_size = v.integer(1); }},
                 [](const Layout& l) { return text_of(l.microbatch_size); }},
@@ -273,33 +284,24 @@ const std::array kFields{
     LayoutField{{"microbatches", "microbatches per data-parallel rank, instead of batch; 1",
                  [](Given& g, const OptionText& v) { g.microbatches = v.int32(1); }},
                 [](const Layout&) { return std::string(); }},  // written as batch
-    LayoutField{{"zero", "ZeRO stage: 0 1 2 3; 0",
-                 [](Given& g, const OptionText& v) { g.layout.zero = static_cast<std::int32_t>(v.integer(0, 3)); }},
-                [](const Layout& l) { return std::to_string(l.zero); }},
-    LayoutField{{"shard_ranks", "ranks that share a set of shards (HSDP); 0 (all)",
-                 [](Given& g, const OptionText& v) { g.layout.shard_ranks = v.int32(0); }},
-                [](const Layout& l) { return std::to_string(l.shard_ranks); }},
-    LayoutField{
-        {"secondary_ranks",
-         "zero=3: neighbouring ranks that share a secondary copy of the weights, which backwards gather (ZeRO++'s "
-         "hpZ); 0 (none)",
-         [](Given& g, const OptionText& v) { g.layout.secondary_ranks = v.int32(0); }},
-        [](const Layout& l) { return std::to_string(l.secondary_ranks); }},
-    LayoutField{{"near_ranks",
-                 "neighbouring ranks that sum gradients first if reduce-scatters use codes (ZeRO++'s qgZ in two "
-                 "hops); 0 (one hop)",
-                 [](Given& g, const OptionText& v) { g.layout.near_ranks = v.int32(0); }},
-                [](const Layout& l) { return std::to_string(l.near_ranks); }},
+    whole_number<&Layout::zero, 0, 3>("zero", "ZeRO stage: 0 1 2 3; 0"),
+    whole_number<&Layout::shard_ranks, 0>("shard_ranks", "ranks that share a set of shards (HSDP); 0 (all)"),
+    whole_number<&Layout::secondary_ranks, 0>(
+        "secondary_ranks",
+        "zero=3: neighbouring ranks that share a secondary copy of the weights, which backwards gather (ZeRO++'s "
+        "hpZ); 0 (none)"),
+    whole_number<&Layout::near_ranks, 0>(
+        "near_ranks",
+        "neighbouring ranks that sum gradients first if reduce-scatters use codes (ZeRO++'s qgZ in two hops); "
+        "0 (one hop)"),
     LayoutField{
         {"offload",
          "location of optimizer, gradients, parameters or activations while no kernel uses them: host or file, as in "
          "optimizer:file+parameters:host; host or file alone is for the optimizer; none",
          [](Given& g, const OptionText& v) { g.layout.offload = offload_of(v); }},
         [](const Layout& l) { return text_of(l.offload); }},
-    LayoutField{
-        {"offload_ahead", "number of uses by which copies to the device begin ahead of their own, with offload; 1",
-         [](Given& g, const OptionText& v) { g.layout.offload_ahead = v.int32(0); }},
-        [](const Layout& l) { return std::to_string(l.offload_ahead); }},
+    whole_number<&Layout::offload_ahead, 0>(
+        "offload_ahead", "number of uses by which copies to the device begin in advance, with offload; 1"),
     LayoutField{{"optimizer",
                  "rule of the update: sgd momentum rmsprop adam adamw, with 0, 1, 1, 2 and 2 states per parameter; "
                  "adamw",
@@ -307,14 +309,12 @@ const std::array kFields{
                    g.layout.optimizer = static_cast<kernels::OptimizerKind>(v.index_of(kernels::kOptimizerNames));
                  }},
                 [](const Layout& l) { return std::string(kernels::rule_of(l.optimizer).name); }},
-    LayoutField{{"delayed_update", "an update runs during the next step (ZeRO-Offload): yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.delayed_update = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.delayed_update); }},
-    LayoutField{{"update",
-                 "when weights are updated: step_end (all at once, when the norm of all gradients is known) per_bucket "
-                 "(each gradient bucket after its last reduction; nothing is clipped); step_end",
-                 [](Given& g, const OptionText& v) { g.layout.update = static_cast<Update>(v.index_of(kUpdate)); }},
-                [](const Layout& l) { return std::string(kUpdate.at(static_cast<std::size_t>(l.update))); }},
+    yes_or_no<&Layout::delayed_update>("delayed_update",
+                                       "an update runs during the next step (ZeRO-Offload): yes no; no"),
+    one_of<&Layout::update, kUpdate>(
+        "update",
+        "when weights are updated: step_end (all at once, when the norm of all gradients is known) per_bucket "
+        "(each gradient bucket after its last reduction; nothing is clipped); step_end"),
     LayoutField{
         {"compression", "encoding of gradients, as in --compression: only codes in reduce-scatters (zero=1 2 3); none",
          [](Given& g, const OptionText& v) { g.layout.compression = v.parsed_by(parse_compression); }},
@@ -323,71 +323,45 @@ const std::array kFields{
         {"weight_compression", "encoding of weights in all-gathers with zero=3: none int8 int4 fp8; none",
          [](Given& g, const OptionText& v) { g.layout.weight_compression = kWeightWays.at(v.index_of(kWeightNames)); }},
         [](const Layout& l) { return text_of(Compression(l.weight_compression)); }},
-    LayoutField{{"reshard", "zero=3 frees weights after the forward: yes no; yes",
-                 [](Given& g, const OptionText& v) { g.layout.reshard = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.reshard); }},
-    LayoutField{
-        {"recompute", "activations that the backward recomputes: none selective full; none",
-         [](Given& g, const OptionText& v) { g.layout.recompute = static_cast<Recompute>(v.index_of(kRecompute)); }},
-        [](const Layout& l) { return std::string(kRecompute.at(static_cast<std::size_t>(l.recompute))); }},
-    LayoutField{{"recompute_every", "layers between kept inputs, with recompute=full; 1",
-                 [](Given& g, const OptionText& v) { g.layout.recompute_every = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.recompute_every); }},
-    LayoutField{{"partition_activations",
-                 "recompute=full keeps a part of each input per tensor-parallel rank (ZeRO-R): yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.partition_activations = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.partition_activations); }},
-    LayoutField{{"mlp_tiles", "tiles of each MLP, which zero=3 gathers one by one (ZeRO-Infinity); 1",
-                 [](Given& g, const OptionText& v) { g.layout.mlp_tiles = v.int32(1); }},
-                [](const Layout& l) { return std::to_string(l.mlp_tiles); }},
-    LayoutField{{"early_stop", "recompute=full leaves out what a layer's backward does not need: yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.early_stop = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.early_stop); }},
-    LayoutField{{"flash", "attention keeps no scores in memory: yes no; yes",
-                 [](Given& g, const OptionText& v) { g.layout.flash = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.flash); }},
+    yes_or_no<&Layout::reshard>("reshard", "zero=3 frees weights after the forward: yes no; yes"),
+    one_of<&Layout::recompute, kRecompute>("recompute",
+                                           "activations that the backward recomputes: none selective full; none"),
+    whole_number<&Layout::recompute_every, 1>("recompute_every", "layers between kept inputs, with recompute=full; 1"),
+    yes_or_no<&Layout::partition_activations>(
+        "partition_activations",
+        "recompute=full keeps a part of each input per tensor-parallel rank (ZeRO-R): yes no; no"),
+    whole_number<&Layout::mlp_tiles, 1>("mlp_tiles",
+                                        "tiles of each MLP, which zero=3 gathers sequentially (ZeRO-Infinity); 1"),
+    yes_or_no<&Layout::early_stop>("early_stop",
+                                   "recompute=full skips what a layer's backward does not need: yes no; no"),
+    yes_or_no<&Layout::flash>("flash", "attention keeps no scores in memory: yes no; yes"),
     LayoutField{{"bucket_mb", "size of gradient buckets in 2^20 bytes, 0 for one bucket; 25",
                  [](Given& g, const OptionText& v) {
                    g.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * kMiB);
                  }},
                 [](const Layout& l) { return text_of(static_cast<double>(l.bucket_cap_bytes) / kMiB); }},
-    LayoutField{{"overlap_grads", "gradients are reduced during the backward: yes no; yes",
-                 [](Given& g, const OptionText& v) { g.layout.overlap_gradients = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.overlap_gradients); }},
-    LayoutField{{"overlap_params", "zero=3 gathers weights ahead of their use: yes no; yes",
-                 [](Given& g, const OptionText& v) { g.layout.prefetch = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.prefetch); }},
-    LayoutField{{"gather_lists", "zero=3 gathers each matrix as a list of tensors (DeepSpeed in 2021): yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.gather_lists = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.gather_lists); }},
-    LayoutField{{"graphs", "the host launches kernels as CUDA graphs: yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.graphs = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.graphs); }},
-    LayoutField{{"overlap_tp", "collectives of layers overlap with weight gradients: yes no; yes",
-                 [](Given& g, const OptionText& v) { g.layout.overlap_tp = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.overlap_tp); }},
-    LayoutField{{"overlap_p2p", "kernels do not wait for messages to be sent: yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.overlap_p2p = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.overlap_p2p); }},
-    LayoutField{{"scatter_gather", "each tensor-parallel rank sends only its part between stages: yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.scatter_gather = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.scatter_gather); }},
+    yes_or_no<&Layout::overlap_gradients>("overlap_grads", "gradients are reduced during the backward: yes no; yes"),
+    yes_or_no<&Layout::prefetch>("overlap_params", "zero=3 prefetches weights: yes no; yes"),
+    yes_or_no<&Layout::gather_lists>("gather_lists",
+                                     "zero=3 gathers each matrix as a list of tensors (DeepSpeed in 2021): yes no; no"),
+    yes_or_no<&Layout::graphs>("graphs", "the host launches kernels as CUDA graphs: yes no; no"),
+    yes_or_no<&Layout::zero_cta>(
+        "zero_cta", "all-gathers and all-to-alls within NVLink take no multiprocessors (NCCL 2.28): yes no; no"),
+    yes_or_no<&Layout::overlap_tp>("overlap_tp", "collectives of layers overlap with weight gradients: yes no; yes"),
+    yes_or_no<&Layout::overlap_p2p>("overlap_p2p", "kernels do not wait for messages to be sent: yes no; no"),
+    yes_or_no<&Layout::scatter_gather>("scatter_gather",
+                                       "each tensor-parallel rank sends only its part between stages: yes no; no"),
     LayoutField{{"dtype", "weights and activations: f32 bf16 f16; bf16",
                  [](Given& g, const OptionText& v) { g.layout.compute = dtype_of(v); }},
                 [](const Layout& l) { return std::string(core::short_name_of(l.compute)); }},
     LayoutField{{"grad_dtype", "gradients as kept and reduced: f32, or as dtype; f32",
                  [](Given& g, const OptionText& v) { g.layout.gradient = dtype_of(v); }},
                 [](const Layout& l) { return std::string(core::short_name_of(l.gradient)); }},
-    LayoutField{{"fp8", "products of layers in 8-bit floats, with one scale per: none tensor row block; none",
-                 [](Given& g, const OptionText& v) { g.layout.fp8 = static_cast<Fp8>(v.index_of(kFp8)); }},
-                [](const Layout& l) { return std::string(kFp8.at(static_cast<std::size_t>(l.fp8))); }},
-    LayoutField{
-        {"fp8_history", "steps whose largest elements determine scales, with fp8_delayed: 1 to 1024; 16",
-         [](Given& g, const OptionText& v) { g.layout.fp8_history = static_cast<std::int32_t>(v.integer(1, 1024)); }},
-        [](const Layout& l) { return std::to_string(l.fp8_history); }},
-    LayoutField{{"fp8_delayed", "scales come from previous steps, with fp8=tensor: yes no; no",
-                 [](Given& g, const OptionText& v) { g.layout.fp8_delayed = v.yes_or_no(); }},
-                [](const Layout& l) { return text_of(l.fp8_delayed); }},
+    one_of<&Layout::fp8, kFp8>("fp8",
+                               "products of layers in 8-bit floats, with one scale per: none tensor row block; none"),
+    whole_number<&Layout::fp8_history, 1, 1024>(
+        "fp8_history", "steps whose largest elements determine scales, with fp8_delayed: 1 to 1024; 16"),
+    yes_or_no<&Layout::fp8_delayed>("fp8_delayed", "scales come from previous steps, with fp8=tensor: yes no; no"),
 };
 
 }  // namespace
@@ -411,7 +385,7 @@ namespace {
 std::int32_t microbatches_of(const Given& given) {
   const std::int64_t each = given.layout.dp * given.layout.microbatch_size;
   if (given.batch != 0 && given.microbatches != 0) {
-    throw core::usage_error("layout: batch and microbatches are both given; allowed: one of them");
+    throw core::usage_error("layout: batch and microbatches are both given; allowed: one of these fields");
   }
   if (given.microbatches != 0) return given.microbatches;
   if (given.batch == 0) return given.layout.microbatches;

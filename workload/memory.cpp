@@ -200,7 +200,7 @@ schedules::Step step_with_copies(const Model& model, const Layout& layout, const
   return step;
 }
 
-double peak_beside_copies(const schedules::RankStep& rank, std::span<const OfStage> stages) {
+double peak_with_copies(const schedules::RankStep& rank, std::span<const OfStage> stages) {
   double now = 0;
   double peak = 0;
   for (const schedules::Task& task : rank.tasks) {
@@ -237,13 +237,6 @@ MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount&
 
 }  // namespace
 
-MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
-                           double activation_bytes, std::int32_t versions) {
-  ElemCount held;
-  for (const StageSlice& slice : stages) add(held, count_elems(model, layout, slice));
-  return memory_of(model, layout, held, activation_bytes, recomputed_bytes(model, layout), versions);
-}
-
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule) {
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   std::vector<OfStage> known;
@@ -256,7 +249,8 @@ std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, con
     for (std::int32_t token_slice = 0; token_slice < schedule.slices(); ++token_slice) {
       const StageSlice slice =
           slice_of(model, layout, schedule.stages_per_pipe, stage % schedule.stages_per_pipe, token_slice);
-      auto same = std::find_if(known.begin(), known.end(), [&](const OfStage& one) { return one.slice.like(slice); });
+      auto same =
+          std::find_if(known.begin(), known.end(), [&](const OfStage& other) { return other.slice.like(slice); });
       if (same == known.end()) {
         known.push_back({slice, part_activations_of(model, layout, slice), activations_of(model, layout, slice),
                          count_elems(model, layout, slice)});
@@ -277,7 +271,7 @@ std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, con
   for (std::int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     const double activations =
-        offloads ? peak_beside_copies(copied.of_rank[r], stages) : peak_activations(schedule, rank, of_stage);
+        offloads ? peak_with_copies(copied.of_rank[r], stages) : peak_activations(schedule, rank, of_stage);
     found.push_back(memory_of(model, layout, of_rank[r], activations, recomputed,
                               schedules::weight_versions(entry, shape_of(layout), rank)));
     found.back().buffers += key_gradient_bytes(model, layout, layers[static_cast<std::size_t>(rank)]);

@@ -29,8 +29,8 @@ struct MemoryBytes {
   double total() const { return weights + gradients + optimizer + activations + buffers; }
 };
 
-// Weights, gradients and optimizer states of a rank that works with `whole` elements and has `shard` of them under ZeRO
-// (arXiv:1910.02054, section 5; table 1 has whole / N for shard), without those that a layout offloads.
+// Weights, gradients and optimizer states of a rank that works with `whole` elements and owns `shard` elements under
+// ZeRO (arXiv:1910.02054, section 5; table 1 has whole / N for shard), without those that a layout offloads.
 MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int32_t versions = 1);
 // Those that a layout keeps in a location (none: on the device).
 MemoryBytes states_in(const Layout& layout, Offload place, double whole, double shard, std::int32_t versions = 1);
@@ -45,7 +45,7 @@ struct StageActivations {
 // Bytes of one microbatch that are recomputed before its backward.
 double recomputed_bytes(const Model& model, const Layout& layout);
 StageActivations activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
-// The same for each of the stage's parts. With full recomputation the first layer of a group keeps the input of all.
+// The same for each of the stage's parts. With full recomputation the first layer of a group keeps the group's input.
 std::vector<StageActivations> part_activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
 // The most bytes in a rank's memory at once while it goes through its list, including those that it holds for another
@@ -54,12 +54,7 @@ std::vector<StageActivations> part_activations_of(const Model& model, const Layo
 double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
                         std::span<const StageActivations> of_stage);
 
-// Memory of a pipeline rank that has these stages, with this peak of activations. `versions`: of the weights
-// (schedules::weight_versions).
-MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
-                           double activation_bytes, std::int32_t versions = 1);
-
-// The same for all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
+// Memory of all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule);
 // Index of the rank that needs most.
 std::size_t worst_of(std::span<const MemoryBytes> ranks);

@@ -101,7 +101,7 @@ struct OffloadStaging {
   std::int64_t bytes_of(OffloadKind kind, std::int64_t elems) const {
     return whole_blocks(elem_bytes[static_cast<std::size_t>(kind)] * elems);
   }
-  // Bytes of a piece: one kind after the other.
+  // Bytes of a piece: kind by kind.
   std::int64_t bytes_of(std::int64_t elems) const {
     std::int64_t bytes = 0;
     for (std::size_t kind = 0; kind < kNumOffloadKinds; ++kind) {
@@ -118,7 +118,7 @@ struct CopySlot {
   std::int64_t bytes = 0;
 };
 
-// Bytes per parameter of the optimizer's states (0 to 2 of them) and of the master weights, which exist if weights are
+// Bytes per parameter of the optimizer's states (0 to 2 states) and of the master weights, which exist if weights are
 // 16 bits: all are f32.
 inline std::int64_t optimizer_elem_bytes(kernels::OptimizerKind optimizer, core::DType compute) {
   return 4 * (kernels::rule_of(optimizer).states() + (compute == core::DType::f32 ? 0 : 1));

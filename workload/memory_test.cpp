@@ -87,7 +87,7 @@ Moved moved_by(const std::vector<Operation>& ops, GroupKind group) {
   return moved;
 }
 
-// Four all-reduces of b s h a layer; or four all-gathers and four reduce-scatters, and two gathers more beside the
+// Four all-reduces of b s h per layer; or four all-gathers and four reduce-scatters, and two more gathers during the
 // backward's products.
 TEST(Operations, ExchangeWhatMegatronDoes) {
   const Model m = parse_model("megatron-22b");
@@ -151,7 +151,7 @@ TEST(Operations, OfBalancedContextRanksHaveTheLoadOfTheirTurns) {
 }
 
 // DeepSeek-V3's routing (arXiv:2412.19437, sections 2.1.2 and 3.2.2): 256 experts on 8 nodes, 8 a token, of 4 nodes at
-// most. What crosses between nodes is a row for each of them, and not a copy for each expert.
+// most. What crosses between nodes is a row for each node, and not a copy for each expert.
 TEST(Operations, NodeLimitedRoutingSendsATokenOnceToANode) {
   const std::string shape =
       "hidden=7168,layers=1,heads=128,head_size=56,ffn_hidden=2048,experts=256,experts_per_token=8,sequence=4096";
@@ -265,8 +265,20 @@ TEST(Activations, OfTheFirstStageAreFigures1And7) {
   }
 }
 
+// States of some layers alone: what the model has beyond the one without them.
+MemoryBytes states_of_layers(const Model& model, const Layout& layout, std::int64_t count) {
+  Model fewer = model;
+  fewer.layers -= count;
+  MemoryBytes bytes = memory_of(model, layout, schedule_of(layout)).front();
+  const MemoryBytes rest = memory_of(fewer, layout, schedule_of(layout)).front();
+  bytes.weights -= rest.weights;
+  bytes.gradients -= rest.gradients;
+  bytes.optimizer -= rest.optimizer;
+  return bytes;
+}
+
 TEST(Parameters, OfFigure1Take18Bytes) {
-  // 12 l h^2, as the figure has it: matrices of the layers only.
+  // 12 l h^2, as in the figure: matrices of the layers only.
   for (const auto& [name, ranks, gib] : {std::tuple<const char*, double, double>{"megatron-22b", 8, 45.5625},
                                          {"megatron-175b", 64, 45.5625},
                                          {"megatron-530b", 280, 31.640625},
@@ -276,12 +288,11 @@ TEST(Parameters, OfFigure1Take18Bytes) {
     EXPECT_DOUBLE_EQ(18 * matrices / ranks / kGiB, gib) << name;
   }
   const Model m = parse_model("megatron-22b");
-  const std::vector<StageSlice> stages{layers(m.layers)};
-  const MemoryBytes bytes = memory_of_rank(m, parse_layout("tp=8"), stages, 0);
+  const MemoryBytes bytes = states_of_layers(m, parse_layout("tp=8"), m.layers - 1);
   const auto h = static_cast<double>(m.hidden);
   // Norms and what is added after a sum, 6 h, are whole on every rank; the other biases, 7 h, are cut.
   EXPECT_DOUBLE_EQ(bytes.weights + bytes.gradients + bytes.optimizer,
-                   18 * static_cast<double>(m.layers) * (12 * h * h / 8 + 6 * h + 7 * h / 8));
+                   18 * static_cast<double>(m.layers - 1) * (12 * h * h / 8 + 6 * h + 7 * h / 8));
 }
 
 // Separate weight gradients keep 32 s b h a layer (zero-bubble paper, arXiv:2401.10241, section 3.2).
@@ -303,27 +314,25 @@ TEST(Activations, OfTheHeadAreThePapers) {
 // Rajbhandari et al. 2019, figure 1: 7.5 billion parameters, 64 ranks, 12 bytes of optimizer states; in 1e9 bytes.
 TEST(Zero, IsItsFigure1) {
   const Model m = parse_model("hidden=4096,layers=37,heads=32,vocabulary=1000,sequence=1024");
-  const std::vector<StageSlice> stages{layers(m.layers)};
-  const double psi = static_cast<double>(parameters_of_layer(m) * m.layers);
+  const double psi = static_cast<double>(parameters_of_layer(m) * (m.layers - 1));
   for (const auto& [stage, bytes] :
        {std::pair<const char*, double>{"0", 16}, {"1", 4 + 12.0 / 64}, {"2", 2 + 14.0 / 64}, {"3", 16.0 / 64}}) {
     const Layout layout = parse_layout(std::string("dp=64,grad_dtype=bf16,zero=") + stage);
-    const MemoryBytes found = memory_of_rank(m, layout, stages, 0);
+    const MemoryBytes found = states_of_layers(m, layout, m.layers - 1);
     EXPECT_NEAR((found.weights + found.gradients + found.optimizer) / psi, bytes, 1e-9) << stage;
   }
   const Layout hybrid = parse_layout("dp=64,grad_dtype=bf16,zero=3,shard_ranks=8");
-  const MemoryBytes found = memory_of_rank(m, hybrid, stages, 0);
+  const MemoryBytes found = states_of_layers(m, hybrid, m.layers - 1);
   EXPECT_NEAR((found.weights + found.gradients + found.optimizer) / psi, 2, 1e-9) << "shards over 8";
 }
 
 TEST(Zero, SpreadsExpertsOverTheRanksThatHaveThem) {
   const Model m = parse_model("mixtral-8x7b,sequence=2048");
-  const std::vector<StageSlice> stages{layers(1)};
-  const MemoryBytes one = memory_of_rank(m, parse_layout("dp=16,ep=8,zero=1"), stages, 0);
+  const MemoryBytes bytes = states_of_layers(m, parse_layout("dp=16,ep=8,zero=1"), 1);
   const auto expert = static_cast<double>(layer_parameters(m).mlp);
   const auto dense = static_cast<double>(parameters_of_layer(m)) - 8 * expert;
-  EXPECT_NEAR(one.optimizer, 12 * (dense / 16 + expert / 2), 1);
-  EXPECT_NEAR(one.weights, 2 * (dense + expert), 1);
+  EXPECT_NEAR(bytes.optimizer, 12 * (dense / 16 + expert / 2), 1);
+  EXPECT_NEAR(bytes.weights, 2 * (dense + expert), 1);
 }
 
 TEST(Memory, IsMostOnTheFirstStageAndLeastWithoutActivations) {
@@ -338,9 +347,9 @@ TEST(Memory, IsMostOnTheFirstStageAndLeastWithoutActivations) {
 
 TEST(Memory, OfTwoPipesHasBothStages) {
   const Model m = parse_model("megatron-175b");
-  const Layout one = parse_layout("tp=8,pp=8,batch=32");
+  const Layout layout = parse_layout("tp=8,pp=8,batch=32");
   const Layout two = parse_layout("tp=8,pp=8,batch=32,schedule=dualpipe");
-  const auto single = memory_of(m, one, schedules::make_schedule("1f1b", shape_of(one)));
+  const auto single = memory_of(m, layout, schedules::make_schedule("1f1b", shape_of(layout)));
   const auto twice = memory_of(m, two, schedules::make_schedule("dualpipe", shape_of(two)));
   EXPECT_DOUBLE_EQ(twice[3].weights, single[3].weights + single[4].weights);
   EXPECT_DOUBLE_EQ(twice[0].weights, single[0].weights + single[7].weights);
@@ -358,13 +367,13 @@ TEST(Memory, CountsVersionsOfWeights) {
 
 TEST(Memory, OfRecomputationIsOneLayerAtATime) {
   const Model m = parse_model("megatron-22b");
-  const std::vector<StageSlice> stages{layers(48)};
   const Layout none = parse_layout("tp=8,microbatch=4,flash=no");
   const Layout every = parse_layout("tp=8,microbatch=4,flash=no,recompute=full");
   const Layout fourth = parse_layout("tp=8,microbatch=4,flash=no,recompute=full,recompute_every=4");
   const double layer = activations_of(m, none, layers(1)).kept;
-  EXPECT_DOUBLE_EQ(memory_of_rank(m, every, stages, 0).buffers, layer);
-  EXPECT_DOUBLE_EQ(memory_of_rank(m, fourth, stages, 0).buffers, 4 * layer);
+  const auto buffers = [&](const Layout& layout) { return memory_of(m, layout, schedule_of(layout)).front().buffers; };
+  EXPECT_DOUBLE_EQ(buffers(every) - buffers(none), layer);
+  EXPECT_DOUBLE_EQ(buffers(fourth) - buffers(none), 4 * layer);
   EXPECT_DOUBLE_EQ(activations_of(m, fourth, layers(48)).kept, activations_of(m, every, layers(48)).kept / 4);
 }
 

@@ -38,7 +38,7 @@ const std::array kFields{
                  [](Model& m, const OptionText& v) { m.experts_per_token = v.integer(1, 100'000); }},
     Field<Model>{"shared_hidden", "total width of the shared experts, which every token uses; 0 (none)",
                  [](Model& m, const OptionText& v) { m.shared_hidden = v.integer(0, 100'000'000); }},
-    Field<Model>{"expert_groups", "groups of equally many experts, e.g. those of a node; 1",
+    Field<Model>{"expert_groups", "groups of equally many experts, e.g. one per node; 1",
                  [](Model& m, const OptionText& v) { m.expert_groups = v.integer(1, 32); }},
     Field<Model>{"groups_per_token", "most groups from which a token has experts; expert_groups",
                  [](Model& m, const OptionText& v) { m.groups_per_token = v.integer(1, 32); }},

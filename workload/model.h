@@ -31,7 +31,7 @@ struct Model {
   std::int64_t shared_hidden = 0;  // total width of the shared experts, which every token uses; 0: none
   // Node-limited routing (kernels/moe/router.h): groups of experts, and the most groups from which a token has experts.
   std::int64_t expert_groups = 1;
-  std::int64_t groups_per_token = 0;  // 0: all of them
+  std::int64_t groups_per_token = 0;  // 0: all groups
   double capacity_factor = 0;         // rows that an expert accepts from one rank over an even share; 0: all (dropless)
   double balance_loss = 0;            // weights of the router's balance loss (kernels/moe/router.h) and z loss
   double z_loss = 0;
@@ -82,7 +82,7 @@ std::int64_t parameters_of(const Model& model);
 std::int64_t active_parameters_of(const Model& model);  // those that a token uses
 
 // Counts of operations by part, because published numbers rarely say what they count. Only products count, two
-// operations per multiply-add; scores of attention count in full, even if a causal kernel skips half of them.
+// operations per multiply-add; scores of attention count in full, even if a causal kernel skips half.
 struct TokenFlops {
   double layers = 0;     // matrices of all layers, forward
   double attention = 0;  // scores, and their product with the values, forward

@@ -70,11 +70,11 @@ Operation core(Operation op) {
 // Scores in memory: a product, softmax, dropout, and the product with the values (2205.05198, section 4.1).
 void attention_in_passes(std::vector<Operation>& ops, const Sizes& at) {
   const double written = at.element * at.scores;
-  const KernelCall one = other(at, KernelClass::attention, 2 * at.scores * at.head_size,
-                               written + at.element * at.tokens * at.queries + at.element * at.key_rows() * at.keys);
+  const KernelCall call = other(at, KernelClass::attention, 2 * at.scores * at.head_size,
+                                written + at.element * at.tokens * at.queries + at.element * at.key_rows() * at.keys);
   Operation batched;
-  batched.forward = {one};
-  batched.input_gradient = {one, one};
+  batched.forward = {call};
+  batched.input_gradient = {call, call};
   batched.kind = OperationKind::scores;
   ops.push_back(core(batched));
   ops.push_back(core(pass(OperationKind::softmax, at, 2 * written, 3 * written, written)));
@@ -182,7 +182,7 @@ void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double wid
   ops.push_back(left_product(OperationKind::down, at, tokens / count, width, count, {bias_of(at), in_products}));
 }
 
-// Tile by tile: outputs are summed, in the forward those of the second product, in the backward those of the first.
+// Tile by tile: outputs are summed, in the forward of the second product, in the backward of the first.
 void tiled_mlp(std::vector<Operation>& ops, const Sizes& at) {
   const double rows_bytes = at.element * at.tokens * at.hidden;
   const KernelCall add = kernel_call(kernels::ResidualAdd{.count = whole(at.tokens * at.hidden)}, at.layout.compute);
@@ -227,7 +227,7 @@ Operation shared_experts(const Sizes& at) {
 
 // Mean number of parts, of `parts` equal parts of a model's experts, from which an even router chooses any expert for a
 // token: with e of E experts per part, parts (1 - (E - e)! (E - k)! / (E! (E - e - k)!)). With node-limited routing the
-// experts are those of the groups allowed for the token.
+// experts are in the groups allowed for the token.
 double parts_of_token(const Model& model, double parts) {
   const double reached = static_cast<double>(most_groups_of_token(model)) / static_cast<double>(model.expert_groups);
   const double experts = reached * static_cast<double>(model.experts);
@@ -239,14 +239,14 @@ double parts_of_token(const Model& model, double parts) {
   return reached * parts * (1 - none);
 }
 
-// Rows per token on the way to its experts: a copy for each, or one for each rank that has any of them.
+// Rows per token on the way to its experts: a copy for each expert, or one for each rank that has any of the experts.
 double rows_per_token(const Model& model, const Layout& layout) {
   if (!layout.dispatch_tokens) return static_cast<double>(model.experts_per_token);
   return parts_of_token(model, layout.ep);
 }
 
 // Each token uses `experts_per_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
-// after, forward and backward). With a skew the work is that of the busiest rank, for which all others wait: it
+// after, forward and backward). With a skew the work is the busiest rank's, for which all others wait: it
 // receives and computes that many times more rows.
 void mixture(std::vector<Operation>& ops, const Sizes& at) {
   const std::int64_t capacity = capacity_of(at.model, whole(at.rows));
@@ -331,7 +331,7 @@ std::string_view name_of(OperationKind kind) {
 }
 
 bool has_activation(const Model& model, const Layout& layout) {
-  return model.dropout || model.gated || !model.biases || layout.fp8 != Fp8::none;
+  return model.dropout || model.gated || !model.biases || layout.fp8 != Fp8::none || layout.has_grid();
 }
 
 std::optional<kernels::Fp8Recipe> fp8_recipe_of(const Layout& layout) {

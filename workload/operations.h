@@ -61,7 +61,7 @@ struct KernelCall {
                    kernels::CrossEntropyStats, kernels::CrossEntropyFinish, kernels::SumOfSquares,
                    kernels::OptimizerStep, kernels::Fp8Encode, kernels::GemmFp8, kernels::GemmFp8Add>;
   Arguments arguments;
-  double count = 1;  // number of such calls, one after the other
+  double count = 1;  // number of such calls, sequential
 };
 
 // A matrix product, [m, k] by [k, n].
@@ -105,7 +105,7 @@ enum class OperationKind : std::uint8_t {
   split_heads,       // splits one matrix into queries, keys and values of context-parallel ranks
   exchange_context,  // communication of context-parallel ranks (workload/context_list.h)
   core,              // scores, softmax and the product with the values, in one kernel
-  merge_context,     // merges results of context-parallel ranks with those of this rank
+  merge_context,     // merges results of context-parallel ranks with this rank's
   scores,
   softmax,
   scores_dropout,
@@ -147,8 +147,8 @@ std::string_view name_of(OperationKind kind);
 
 // True if the MLP's activation is an operation of its own, not fused into the products around it.
 bool has_activation(const Model& model, const Layout& layout);
-// Scaling of a layer's products in 8-bit floats, if the layout has them. Factors are encoded each time that a product
-// needs them.
+// Scaling of a layer's products in 8-bit floats, if the layout has such products. Factors are encoded each time that a
+// product needs them.
 inline constexpr std::int64_t kFp8LinearLayers =
     4;  // per transformer layer: queries, keys and values; projection; up; down
 std::optional<kernels::Fp8Recipe> fp8_recipe_of(const Layout& layout);
@@ -220,9 +220,9 @@ constexpr std::int32_t tile_of(PieceName name) {
 
 // ---- sizes
 
-// Tokens of a microbatch on one rank: all of them, or this context-parallel rank's part.
+// Tokens of a microbatch on one rank: all tokens, or this context-parallel rank's part.
 double tokens_of(const Model& model, const Layout& layout);
-// Rows of activations between layers on one rank: its tokens, or its share of them with sequence parallelism.
+// Rows of activations between layers on one rank: its tokens, or a share of its tokens with sequence parallelism.
 double rows_of(const Model& model, const Layout& layout);
 // Rows that an expert with a capacity accepts from a rank with this many tokens: capacity_factor times an even share,
 // rounded up (Lepikhin et al. 2020, arXiv:2006.16668, section 2.2). 0: no limit.
@@ -232,21 +232,21 @@ std::int64_t capacity_of(const Model& model, std::int64_t tokens);
 bool dispatches_in_two_hops(const Model& model, const Layout& layout);
 // Bytes of a layer's input on one rank.
 double input_bytes(const Model& model, const Layout& layout);
-// Bytes that full recomputation keeps of a group's input on one rank: all of it, or a part (partition_activations).
+// Bytes that full recomputation keeps of a group's input on one rank: all, or a part (partition_activations).
 double kept_input_bytes(const Model& model, const Layout& layout);
 // Bytes that a stage sends to the next one, and of the gradient that returns.
 std::int64_t message_bytes(const Model& model, const Layout& layout);
 double kept_bytes(const std::vector<Operation>& operations);
 
 // The operations of a model whose tensor-parallel ranks form a grid (Layout::grid, workload/grid_product.h): each
-// product of a layer becomes that of its blocks, with the exchanges before and after. Between the products a rank has
+// product of a layer becomes a product of blocks, with the exchanges before and after. Between the products a rank has
 // whole sequences and a share of the columns, which is the work of a narrower model on one rank.
 //
 //   norm        row statistics are summed over the ranks that have the other columns (Xu et al. 2021, arXiv:2104.05343,
 //               section 3.2.2)
 //   attention   of whole heads
-//   embedding   words over the ranks of a column, each word's columns over those of a row: rows are summed over the
-//               column, as vocabulary-parallel ranks sum theirs
+//   embedding   words over the ranks of a column (in 3-D of a row, from a gathered panel), a word's columns over other
+//               ranks: rows are summed as vocabulary-parallel ranks sum theirs
 //   loss        three floats per token are exchanged among the ranks that have the other words
 
 // The product of queries, keys and values, of the projection, of the MLP's first or second matrix, or of the logits.
@@ -262,7 +262,7 @@ std::string grid_conflict(const Model& model, const Layout& layout);
 // (workload/context_list.h), with each exchange overlapping the blocks of a turn where the list allows it.
 
 // From the product that makes queries, keys and values to the projection, for cp above 1 with attention that keeps no
-// scores in memory, or colossal. Compute is that of the rank with most work in each turn; exchanges have the largest
+// scores in memory, or colossal. Compute is priced on the rank with most work in each turn; exchanges have the largest
 // message of any rank.
 //
 //   forward    split; operands of turn 0; for each turn: operands of the next turn overlapping core, merge of results

@@ -36,7 +36,7 @@ std::size_t split_axis(const Parameter& parameter) {
   return axis;
 }
 
-// The lengths that ranks split one by one.
+// The lengths that ranks split separately.
 std::span<const std::int64_t> blocks_of(const Parameter& parameter) {
   if (parameter.blocks.empty()) return std::span(parameter.shape).subspan(split_axis(parameter), 1);
   return parameter.blocks;
@@ -93,13 +93,81 @@ std::vector<std::int64_t> shape_of_share(const Parameter& parameter, std::int32_
   return shape;
 }
 
-std::int64_t elems_of_share(const Parameter& parameter, std::int32_t tensor_ranks) {
-  if (parameter.split == Split::none) return parameter.elems();
-  return parameter.elems() / parameter.shape[split_axis(parameter)] * length_of_share(parameter, tensor_ranks);
+namespace {
+
+using VisitRun = std::function<void(std::int64_t, std::int64_t, std::int64_t)>;
+
+// ---- shares on a grid
+
+bool is_of_columns(const Parameter& parameter) {
+  return parameter.shape.size() == 1 || parameter.split == Split::none;
 }
 
-void for_each_run(const Parameter& parameter, TensorRank place,
-                  const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
+// The axis that splits the columns to which a parameter belongs: those of a first matrix's output, or those between
+// layers.
+schedules::GroupKind column_axis(const Parameter& parameter, const Grid& grid) {
+  const bool is_of_output = parameter.split == Split::rows;
+  return axis_of_columns({.grid = grid}, is_of_output ? GridMatrix::y : GridMatrix::x);
+}
+
+// As one of `side` ranks has it that split its columns.
+Parameter split_by_columns(Parameter parameter) {
+  parameter.split = parameter.shape.size() == 1 ? Split::rows : Split::columns;
+  return parameter;
+}
+
+bool has_copies_along(schedules::GroupKind axis, const Parameter& parameter, const Grid& grid) {
+  if (is_of_columns(parameter)) return axis != column_axis(parameter, grid);
+  return grid.form == GridForm::two_half && axis == schedules::GroupKind::tensor_depth;
+}
+
+// Words are padded, so that all ranks have the same number.
+GridLinear linear_of(const Parameter& matrix, const Grid& grid) {
+  const std::int64_t parts = matrix.words ? divisors_of(grid).outputs : 1;
+  return {.grid = grid,
+          .inputs = matrix.shape[1],
+          .outputs = (matrix.shape[0] + parts - 1) / parts * parts,
+          .swapped = matrix.split == Split::columns,
+          .transposed = matrix.words && grid.form != GridForm::three};
+}
+
+// A panel of `side` has its part of each of the parameter's blocks of rows, one after the other.
+void for_each_run_on_grid(const Parameter& parameter, const TensorRank& place, const VisitRun& visit) {
+  const Grid& grid = place.grid;
+  if (is_of_columns(parameter)) {
+    const std::int32_t index = place_of(grid, place.index).along(column_axis(parameter, grid));
+    return for_each_run(split_by_columns(parameter), {grid.side, index}, visit);
+  }
+  const GridLinear linear = linear_of(parameter, grid);
+  const GridBlock block = block_of(linear, GridMatrix::w, place.index);
+  const std::int64_t panel = panel_of(linear, GridMatrix::w).rows;
+  const std::int64_t first = block.first_row % panel;
+  const Parameter rows{
+      .name = parameter.name, .shape = {linear.outputs}, .split = Split::rows, .blocks = parameter.blocks};
+  const TensorRank owner{grid.side, static_cast<std::int32_t>(block.first_row / panel)};
+  for_each_run(rows, owner, [&](std::int64_t in_panel, std::int64_t whole, std::int64_t count) {
+    const FlatRange own = common_of({in_panel, in_panel + count}, {first, first + block.rows});
+    for (std::int64_t row = own.begin; row < own.end; ++row) {
+      const std::int64_t whole_row = whole + row - in_panel;
+      if (whole_row >= parameter.shape[0]) return;  // padding
+      visit((row - first) * block.columns, whole_row * linear.inputs + block.first_column, block.columns);
+    }
+  });
+}
+
+}  // namespace
+
+std::int64_t elems_of_share(const Parameter& parameter, const TensorRank& place) {
+  if (place.grid.side > 1) {
+    if (is_of_columns(parameter)) return elems_of_share(split_by_columns(parameter), {place.grid.side});
+    return block_of(linear_of(parameter, place.grid), GridMatrix::w, place.index).elems();
+  }
+  if (parameter.split == Split::none) return parameter.elems();
+  return parameter.elems() / parameter.shape[split_axis(parameter)] * length_of_share(parameter, place.ranks);
+}
+
+void for_each_run(const Parameter& parameter, const TensorRank& place, const VisitRun& visit) {
+  if (place.grid.side > 1) return for_each_run_on_grid(parameter, place, visit);
   const bool whole = parameter.split == Split::none;
   const Axes axes = axes_of(parameter, whole ? 1 : place.ranks);
   ElementRun run;
@@ -155,7 +223,7 @@ class PartWriter {
     put({.name = prefix_ + name + ".weight", .shape = {model_.hidden}, .fill = 1});
     if (model_.norm == Norm::layer) put({.name = prefix_ + name + ".bias", .shape = {model_.hidden}});
   }
-  // The bias of a column-parallel layer is split like its outputs; that of a row-parallel one is whole.
+  // The bias of a column-parallel layer is split like its outputs; a row-parallel layer's is whole.
   void linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, Split split, float deviation,
               std::vector<std::int64_t> blocks = {}) {
     matrix(name + ".weight", outputs, inputs, split, deviation, blocks);
@@ -195,6 +263,7 @@ class PartWriter {
 
 void add_words(const Model& model, std::int32_t part, const char* name, std::vector<Parameter>& to) {
   PartWriter(model, to, part).matrix(name, model.vocabulary, model.hidden, Split::rows, kDeviation);
+  to.back().words = true;
 }
 
 void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix, std::int64_t width) {
@@ -318,27 +387,6 @@ std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size
   return shared ? EmbeddingIndices(model).words : head + HeadIndices(model).words;
 }
 
-Parameter block_of(const Parameter& matrix, const GridBlock& block) {
-  const auto share_of = [](Parameter whole, Split split, std::size_t axis, std::int64_t first, std::int64_t length) {
-    whole.split = split;
-    whole.blocks.clear();
-    Parameter share = whole;
-    share.tile = {static_cast<std::int32_t>(whole.shape[axis] / length), static_cast<std::int32_t>(first / length)};
-    share.tile_of = std::make_shared<const Parameter>(std::move(whole));
-    share.shape[axis] = length;
-    share.split = Split::none;
-    return share;
-  };
-  return share_of(share_of(matrix, Split::rows, 0, block.first_row, block.rows), Split::columns, 1, block.first_column,
-                  block.columns);
-}
-
-std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout) {
-  if (!layout.has_grid()) return elems_of_share(parameter, layout.tp);
-  const std::int64_t parts = parameter.shape.size() == 1 ? layout.grid.side : weight_parts(layout.grid);
-  return (parameter.elems() + parts - 1) / parts;
-}
-
 namespace {
 
 ElemCount count_of_each(const Model& model, const Layout& layout, const StageSlice& slice) {
@@ -359,7 +407,7 @@ ElemCount count_of_each(const Model& model, const Layout& layout, const StageSli
 
 }  // namespace
 
-// Layers are equal: one of them is counted.
+// Layers are equal: only one is counted.
 ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice) {
   StageSlice ends = slice;
   ends.layers = 0;
@@ -384,9 +432,20 @@ std::size_t word_embedding_of(const std::vector<Parameter>& parameters) {
   return static_cast<std::size_t>(found - parameters.begin());
 }
 
-bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout) {
-  if (layout.has_grid()) return parameter.shape.size() == 1;
-  return layout.sequence_parallel && parameter.name.find("ln_") != std::string::npos;
+bool is_partial_over(schedules::GroupKind kind, const Parameter& parameter, const Layout& layout) {
+  if (kind == schedules::GroupKind::tensor) {
+    return layout.sequence_parallel && parameter.name.find("ln_") != std::string::npos;
+  }
+  const bool splits = layout.has_grid() && members_along(layout.grid, kind) > 1;
+  return splits && is_of_columns(parameter) && has_copies_along(kind, parameter, layout.grid);
+}
+
+bool is_first_with(const Parameter& parameter, const Layout& layout, std::int32_t tensor_index) {
+  if (!layout.has_grid()) return parameter.split != Split::none || tensor_index == 0;
+  const GridCoordinates at = place_of(layout.grid, tensor_index);
+  return std::all_of(kGridGroups.begin(), kGridGroups.end(), [&](schedules::GroupKind axis) {
+    return at.along(axis) == 0 || !has_copies_along(axis, parameter, layout.grid);
+  });
 }
 
 }  // namespace lockstep::workload

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,71 +17,73 @@
 
 namespace lockstep::workload {
 
-// A parameter of a model, and one tensor-parallel rank's share of it.
+// A parameter of a model, and a tensor-parallel rank's share.
 
 // How tensor-parallel ranks split a parameter (Shoeybi et al. 2019, arXiv:1909.08053, section 3).
 enum class Split : std::uint8_t {
-  none,     // each has all of it
+  none,     // each has the whole parameter
   rows,     // first axis: the outputs of a column-parallel linear layer, the words of a vocabulary
   columns,  // second axis: the inputs of a row-parallel one
 };
 
-// The number of tensor-parallel ranks that share a parameter, and a rank's index among them.
+// The number of tensor-parallel ranks that share a parameter, a rank's index among them, and their grid, if they form
+// one: a matrix is then split in blocks (grid_product.h). Norms, biases and positions are split like the columns of the
+// activations that they are added to or multiplied with, and other ranks have copies.
 struct TensorRank {
   std::int32_t ranks = 1;
   std::int32_t index = 0;
+  Grid grid = {};
 };
 
 struct Parameter {
   std::string name;                 // as in Hugging Face's GPT-2: "h.0.attn.c_attn.weight"
   std::vector<std::int64_t> shape;  // whole, as kernels take it: a matrix is [outputs, inputs]
   Split split = Split::none;
-  // Lengths of the blocks of the split axis, each of which is split: those of Q, K and V. Empty: one block.
+  // Lengths of the blocks of the split axis, each of which is split, such as Q, K and V. Empty: one block.
   std::vector<std::int64_t> blocks = {};
   std::int32_t part = 0;  // part of the pipeline stage, in forward order
   float deviation = 0;    // initial values: normal with mean 0; if 0, all `fill`
   float fill = 0;
   // Name by which initial values are drawn, if not its own: a mixture's first expert starts like a dense MLP.
   std::string drawn_as = {};
-  // A tile of another parameter (Layout::mlp_tiles) is rank `tile.index`'s share of it among `tile.ranks`, with its
+  // A tile of another parameter (Layout::mlp_tiles) is rank `tile.index`'s share among `tile.ranks`, with its
   // initial values.
   std::shared_ptr<const Parameter> tile_of = {};
   TensorRank tile = {};
   bool expert = false;  // its gradient is reduced over the ranks that have the same experts
   bool decays = false;  // weight decay: matrices, not biases and norms
+  bool words = false;   // a table of words: embedding, head
 
   std::int64_t elems() const;
 };
 
 // The shape of a rank's share. Rows that the ranks do not divide are padded at the end (words_per_rank); blocks and
-// columns must be divisible, which is checked with the layout.
+// columns must be divisible, which is checked with the layout. (Not on a grid.)
 std::vector<std::int64_t> shape_of_share(const Parameter& parameter, std::int32_t tensor_ranks);
-std::int64_t elems_of_share(const Parameter& parameter, std::int32_t tensor_ranks);
+std::int64_t elems_of_share(const Parameter& parameter, const TensorRank& place);  // as many on all ranks
 
 // Calls visit(share_begin, whole_begin, count) for runs of elements that are contiguous in both, ascending in the
 // share. Padding is in no run.
 void for_each_run(
-    const Parameter& parameter, TensorRank place,
+    const Parameter& parameter, const TensorRank& place,
     const std::function<void(std::int64_t share_begin, std::int64_t whole_begin, std::int64_t count)>& visit);
 
 // The parameters of a stage, part by part.
 
 // In forward order, with the names of Hugging Face's GPT-2. A stage with both embedding and head has a tied word
 // embedding once, in part 0; one with only the head has it in the head's part (its gradient is then summed over both
-// stages, and it starts from the same values). Of a mixture's experts, those of the expert-parallel rank `expert_rank`;
+// stages, and it starts from the same values). Of a mixture's experts, only the expert-parallel rank `expert_rank`'s;
 // only their names depend on it.
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                      std::int32_t expert_rank = 0);
 
-// A block of a matrix, as a parameter of its own with the matrix's initial values.
-Parameter block_of(const Parameter& matrix, const GridBlock& block);
+// Elements of a parameter on one tensor-parallel rank.
+inline std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout) {
+  return elems_of_share(parameter, {layout.tp, 0, layout.grid});
+}
 
-// Elements of a parameter on one tensor-parallel rank. In a grid (Layout::grid) the ranks with different parts of the
-// weights split a matrix, and the others have copies of these parts; norms and biases are split like columns.
-std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout);
-
-// Number of parameters of a stage on one tensor-parallel rank: all of them, its shard with ZeRO or FSDP, its shard of a
-// secondary copy (Layout::secondary_ranks), and those of the largest part.
+// Number of parameters of a stage on one tensor-parallel rank: in total, in its shard with ZeRO or FSDP, in its shard
+// of a secondary copy (Layout::secondary_ranks), and in the largest part.
 struct ElemCount {
   double whole = 0;
   double shard = 0;
@@ -104,7 +107,7 @@ struct LayerIndices {
   // `expert_ranks`: of the layout, which split the experts. `tiles`: Layout::mlp_tiles.
   explicit LayerIndices(const Model& model, std::int32_t expert_ranks = 1, std::int32_t tiles = 1);
   WeightIndex norm1, qkv, projection, norm2;
-  WeightIndex up, down;                               // those of a dense MLP, or of a mixture's shared experts
+  WeightIndex up, down;                               // in a dense MLP, or of a mixture's shared experts
   std::vector<WeightIndex> tiles_up, tiles_down;      // likewise, by tile: up and down are the first
   WeightIndex router;                                 // router of a mixture, and
   std::vector<WeightIndex> experts_up, experts_down;  // its experts on one rank
@@ -130,12 +133,17 @@ std::int32_t tile_unit_of(const Parameter& parameter);
 // Index of the word embedding among a stage's parameters; their number if the stage has none.
 std::size_t word_embedding_of(const std::vector<Parameter>& parameters);
 
-// True if tensor-parallel ranks have different gradients of a parameter that they all have whole, which must be summed:
-// norms, if each rank has a share of the rows. All other whole parameters see all rows on every rank. In a grid also
-// biases, whose columns several ranks have.
-bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout);
+// The groups over which tensor-parallel ranks may have terms of a gradient that are summed at the end of a step.
+inline constexpr std::array kTensorGroups{schedules::GroupKind::tensor, schedules::GroupKind::tensor_row,
+                                          schedules::GroupKind::tensor_column, schedules::GroupKind::tensor_depth};
+// True if ranks of such a group have different gradients of the same part of a parameter, which must be summed: norms,
+// if each rank has a share of the rows. All other whole parameters see all rows on every rank. In a grid also biases
+// and positions, over the axes that do not split their columns.
+bool is_partial_over(schedules::GroupKind kind, const Parameter& parameter, const Layout& layout);
+// True for the first of the tensor-parallel ranks that have the same part of a parameter.
+bool is_first_with(const Parameter& parameter, const Layout& layout, std::int32_t tensor_index);
 
-// Parameters one after the other in a flat buffer that ranks can share evenly.
+// Parameters in order in a flat buffer that ranks can share evenly.
 
 // Alignment in elements at which each parameter begins: 128 bytes in f32, the alignment that kernels prefer. Shards end
 // at one, too.
@@ -193,13 +201,13 @@ struct StagePlan {
 };
 StagePlan plan_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
-// Elements of a bucket that each rank of this layout updates, without padding: those of a shard if ZeRO shards them.
+// Elements of a bucket that each rank of this layout updates, without padding: a shard's elements if ZeRO shards them.
 std::int64_t updated_elems(const StagePlan& plan, std::size_t bucket, const Layout& layout);
 // True if any of its gradients is summed once more at the end of the step (is_summed_over).
 bool is_summed_at_end(const StagePlan& plan, std::size_t bucket, const Layout& layout);
 
-// Buckets in the form that schedule passes take; bucket k is plan.buckets[k]. Bytes are those of the parameters on one
-// tensor-parallel rank, without padding.
+// Buckets in the form that schedule passes take; bucket k is plan.buckets[k]. Bytes are counted for the parameters on
+// one tensor-parallel rank, without padding.
 std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout);
 // Unit u is bucket number_of_buckets - 1 - u: gathers are in forward order, reductions in reverse.
 std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout);
@@ -208,9 +216,9 @@ std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layou
 // excludes the embedding; and not experts, which are sharded over other ranks.
 std::vector<bool> has_secondary(const StagePlan& plan, const Layout& layout);
 
-// Payload of the sum over tensor-parallel ranks of gradients for which each has seen only some rows
-// (is_partial_over_tensor), the maximum over ranks; 0 if there is none.
-std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout);
+// Payload of the sum of gradients that are partial over a group (is_partial_over), the maximum over ranks; 0 if there
+// is none.
+std::int64_t partial_bytes(schedules::GroupKind kind, const std::vector<StagePlan>& plans, const Layout& layout);
 // Payload of the sum of the word embedding's gradient over the stages that have it: of a shard if it is sharded.
 std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout);
 

@@ -34,7 +34,7 @@ TEST(Parameters, AreExact) {
   EXPECT_NEAR(static_cast<double>(active_parameters_of(parse_model("mixtral-8x7b"))), 12.9e9, 0.05e9);
 }
 
-// Narayanan et al. 2021, equation 2, which leaves out the last norm.
+// Narayanan et al. 2021, equation 2, which omits the last norm.
 TEST(Parameters, OfMegatronsModelsAreItsFormula) {
   for (const auto& [name, billions] : {std::pair<const char*, double>{"megatron-1.7b", 1.7},
                                        {"megatron-3.6b", 3.6},
@@ -78,7 +78,7 @@ TEST(TrainingFlops, OfGpt2ByHand) {
 }
 
 // DeepSeekMoE 16B (Dai et al. 2024, arXiv:2401.06066, section 5.1.2): 28 layers, 64 experts of width 1408 of which a
-// token meets 6, and two shared ones; 16.4 billion parameters, 2.8 of them active. Its first layer has a dense MLP of
+// token uses 6, and two shared ones; 16.4 billion parameters, 2.8 billion active. Its first layer has a dense MLP of
 // width 10944 in their place (its published configuration).
 TEST(Parameters, OfSharedExpertsAreDeepSeeks) {
   const Model m = parse_model(
@@ -136,7 +136,7 @@ using Shape = std::vector<std::int64_t>;
 
 // The whole parameter's index of each element of a share, -1 for padding.
 std::vector<std::int64_t> share_of(const Parameter& parameter, TensorRank place) {
-  std::vector<std::int64_t> share(static_cast<std::size_t>(elems_of_share(parameter, place.ranks)), -1);
+  std::vector<std::int64_t> share(static_cast<std::size_t>(elems_of_share(parameter, place)), -1);
   std::int64_t next = 0;
   for_each_run(parameter, place, [&](std::int64_t share_begin, std::int64_t whole_begin, std::int64_t count) {
     EXPECT_GE(share_begin, next) << "runs ascend in the share";
@@ -185,7 +185,7 @@ TEST(Parameter, ColumnsAreARunARow) {
     ++runs;
     EXPECT_EQ(count, 8);
   });
-  EXPECT_EQ(runs, 1) << "runs that lie side by side are one";
+  EXPECT_EQ(runs, 1) << "adjacent runs are one";
 }
 
 TEST(Parameter, EachWholeElementIsOnOneRank) {
@@ -214,14 +214,14 @@ TEST(Parameter, WhatRanksDoNotDivideIsABug) {
   const Parameter blocks{.name = "qkv", .shape = {9, 2}, .split = Split::rows, .blocks = {3, 3, 3}};
   EXPECT_THROW(shape_of_share(blocks, 2), core::Error);
   const Parameter columns{.name = "proj", .shape = {2, 5}, .split = Split::columns};
-  EXPECT_THROW(elems_of_share(columns, 2), core::Error);
+  EXPECT_THROW(elems_of_share(columns, {2}), core::Error);
   const Parameter line{.name = "bias", .shape = {4}, .split = Split::columns};
-  EXPECT_THROW(elems_of_share(line, 2), core::Error);
+  EXPECT_THROW(elems_of_share(line, {2}), core::Error);
 }
 
 const Parameter& find(const std::vector<Parameter>& all, const std::string& name) {
-  for (const Parameter& one : all) {
-    if (one.name == name) return one;
+  for (const Parameter& parameter : all) {
+    if (parameter.name == name) return parameter;
   }
   throw core::usage_error("no parameter " + name);
 }
@@ -237,7 +237,7 @@ TEST(Gpt, ParametersOfThePartsAreTheModels) {
   for (const char* name : {"nano", "gpt2-124m", "llama3-8b", "mixtral-8x7b", "megatron-22b"}) {
     const Model model = parse_model(name);
     std::int64_t elems = 0;
-    for (const Parameter& one : parameters_of(model, place_of(model, 1, 0))) elems += one.elems();
+    for (const Parameter& parameter : parameters_of(model, place_of(model, 1, 0))) elems += parameter.elems();
     EXPECT_EQ(elems, parameters_of(model)) << name;
   }
 }
@@ -309,16 +309,16 @@ TEST(Gpt, StagesHaveAllLayersOnceAndTheFirstAreLonger) {
 TEST(Gpt, StagesTogetherHaveTheModelsParametersAndTheHeadItsOwnWords) {
   const Model config = parse_model("micro");
   std::set<std::string> whole;
-  for (const Parameter& one : parameters_of(config, place_of(config, 1, 0))) {
-    EXPECT_TRUE(whole.insert(one.name).second) << one.name;
+  for (const Parameter& parameter : parameters_of(config, place_of(config, 1, 0))) {
+    EXPECT_TRUE(whole.insert(parameter.name).second) << parameter.name;
   }
   std::multiset<std::string> spread;
   for (std::int32_t s = 0; s < 4; ++s) {
     const StageSlice place = place_of(config, 4, s);
-    for (const Parameter& one : parameters_of(config, place)) {
-      spread.insert(one.name);
-      EXPECT_GE(one.part, 0);
-      EXPECT_LT(one.part, place.num_parts());
+    for (const Parameter& parameter : parameters_of(config, place)) {
+      spread.insert(parameter.name);
+      EXPECT_GE(parameter.part, 0);
+      EXPECT_LT(parameter.part, place.num_parts());
     }
   }
   EXPECT_EQ(spread.count("wte.weight"), 2U);
@@ -331,9 +331,9 @@ TEST(Gpt, PartsAscendAndTheHeadAloneHasItsWordsInItsPart) {
   const StageSlice last = place_of(config, 2, 1);
   const std::vector<Parameter> of_last = parameters_of(config, last);
   std::int32_t part = 0;
-  for (const Parameter& one : of_last) {
-    EXPECT_GE(one.part, part);
-    part = one.part;
+  for (const Parameter& parameter : of_last) {
+    EXPECT_GE(parameter.part, part);
+    part = parameter.part;
   }
   EXPECT_EQ(find(of_last, "wte.weight").part, last.num_parts() - 1);
   EXPECT_EQ(find(parameters_of(config, place_of(config, 1, 0)), "wte.weight").part, 0);
@@ -354,8 +354,8 @@ TEST(Gpt, InitialDeviationsAreGpt2s) {
 
 TEST(Gpt, MatricesDecayAndNothingElse) {
   const Model config = parse_model("nano");
-  for (const Parameter& one : parameters_of(config, place_of(config, 1, 0))) {
-    EXPECT_EQ(one.decays, one.shape.size() == 2) << one.name;
+  for (const Parameter& parameter : parameters_of(config, place_of(config, 1, 0))) {
+    EXPECT_EQ(parameter.decays, parameter.shape.size() == 2) << parameter.name;
   }
 }
 
@@ -376,9 +376,11 @@ TEST(Gpt, SplitsAreMegatrons) {
 TEST(Gpt, OnlyNormsArePartialOverTensorRanksAndOnlyWithSharedRows) {
   const Model config = parse_model("nano");
   int partial = 0;
-  for (const Parameter& one : parameters_of(config, place_of(config, 1, 0))) {
-    EXPECT_FALSE(is_partial_over_tensor(one, parse_layout("tp=2")));
-    partial += is_partial_over_tensor(one, parse_layout("tp=2,sp=yes")) ? 1 : 0;
+  for (const Parameter& parameter : parameters_of(config, place_of(config, 1, 0))) {
+    for (const schedules::GroupKind kind : kTensorGroups) {
+      EXPECT_FALSE(is_partial_over(kind, parameter, parse_layout("tp=2")));
+    }
+    partial += is_partial_over(schedules::GroupKind::tensor, parameter, parse_layout("tp=2,sp=yes")) ? 1 : 0;
   }
   EXPECT_EQ(partial, 2 * (2 * config.layers + 1));
 }

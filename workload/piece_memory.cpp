@@ -46,11 +46,14 @@ class PieceTouches {
         place_(place),
         context_(context),
         piece_(piece),
-        tile_(std::max(tile_of(piece_named(piece.what)), 0)),
+        tile_(layout.mlp_tiles > 1 ? std::max(tile_of(piece_named(piece.what)), 0) : 0),
         indices_(model, layout.ep, layout.mlp_tiles) {}
 
   std::vector<Phase> phases() {
     const PieceName what = piece_named(piece_.what);
+    if (layout_.has_grid()) {
+      if (const auto phase = phase_on_grid(model_, layout_, place_, first_parameter(), piece_)) return {*phase};
+    }
     if (place_.embedding && piece_.part == 0) {
       embedding(what);
     } else if (place_.head && piece_.part == place_.num_parts() - 1) {
@@ -62,8 +65,8 @@ class PieceTouches {
   }
 
  private:
-  bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
-  // Rows of which ranks have a share each, or all of them where ranks share rows.
+  bool shares_rows() const { return layout_.shares_rows() && layout_.tp > 1; }
+  // Rows of which ranks have a share each, or all rows where ranks share rows.
   T rows(T own, T all) const { return shares_rows() ? all : own; }
 
   void touch_in(std::int32_t part, T name, bool makes) {
@@ -105,7 +108,7 @@ class PieceTouches {
   void give_up() { phases_.emplace_back(); }  // begins the next phase
   void commit() { phases_.back().commits = true; }
 
-  // Index of the part's first parameter among those of the stage.
+  // Index of the part's first parameter in the stage.
   std::size_t first_parameter() const {
     const std::size_t before = place_.embedding ? EmbeddingIndices(model_).count : 0;
     const std::int32_t layers_before = piece_.part - (place_.embedding ? 1 : 0);

@@ -80,13 +80,13 @@ class PartWriter {
       // The gradient that enters a tensor-parallel part is sent while the product's weight gradient is computed; so are
       // the first keys that the backward of context-parallel ranks needs, and a mixture's dispatch during the shared
       // experts.
-      const bool beside = i > 0 && leaves_beside(i - 1);
-      if (beside) collective(to.backward, ops_[i - 1].backward_exchange, true, input_of(i - 1));
+      const bool overlaps = i > 0 && leaves_early(i - 1);
+      if (overlaps) collective(to.backward, ops_[i - 1].backward_exchange, true, input_of(i - 1));
 
       const PieceName weight{op.kind, Side::weight_gradient, op.turn};
       kernels(to.backward, Op::backward, op.weight_gradient, weight);
       kernels(to.weight_gradient, Op::weight_gradient, op.weight_gradient, weight);
-      if (!leaves_beside(i))
+      if (!leaves_early(i))
         collective(to.backward, op.backward_exchange, op.beside_backward || op.beside_weight, input);
       collective(op.of_weight_gradient ? to.weight_gradient : to.input_gradient, op.backward_exchange,
                  op.beside_backward, input);
@@ -106,7 +106,7 @@ class PartWriter {
   }
 
   PieceName input_of(std::size_t i) const { return {ops_[i].kind, Side::input_gradient, ops_[i].turn}; }
-  bool leaves_beside(std::size_t i) const {
+  bool leaves_early(std::size_t i) const {
     const Exchange& exchange = ops_[i].backward_exchange;
     if (!layout_.overlap_tp || exchange.comm == schedules::Comm::none || i + 1 == ops_.size()) return false;
     const bool inside = exchange.group == schedules::GroupKind::tensor ||
@@ -124,13 +124,13 @@ class PartWriter {
     }
     to.push_back(piece);
   }
-  void collective(std::vector<Piece>& to, const Exchange& exchange, bool beside, PieceName name) const {
+  void collective(std::vector<Piece>& to, const Exchange& exchange, bool overlaps, PieceName name) const {
     if (exchange.comm == schedules::Comm::none) return;
     to.push_back({.op = Op::layer_collective,
                   .amount = static_cast<std::int64_t>(exchange.bytes),
                   .comm = exchange.comm,
                   .group = exchange.group,
-                  .overlaps_next = beside,
+                  .overlaps_next = overlaps,
                   .what = what_of(name),
                   .issue_ps = issue_.collective_ps});
   }
@@ -148,7 +148,7 @@ void append(std::vector<Piece>& to, const std::vector<Piece>& pieces, std::int32
   }
 }
 
-// Puts the recipes of a stage's parts one after the other.
+// Concatenates the recipes of a stage's parts.
 class StageWriter {
  public:
   explicit StageWriter(schedules::StageRecipe& into) : into_(into) {}

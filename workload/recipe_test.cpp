@@ -122,7 +122,7 @@ std::vector<Kind> kinds_around(const std::vector<Piece>& pieces, Kind kind, bool
   return kinds;
 }
 
-// ZeRO-R's partitioned checkpoints: the first layer of each group gives its input up but for a part behind its last
+// ZeRO-R's partitioned checkpoints: the first layer of each group frees its input except for a part after its last
 // use, and the whole is gathered before the group is made again: b s h bytes more for each.
 TEST(Recipe, PartsOfInputsAreGatheredBeforeTheirLayersAreMadeAgain) {
   const std::string layout = "tp=4,recompute=full,recompute_every=2";
@@ -136,7 +136,7 @@ TEST(Recipe, PartsOfInputsAreGatheredBeforeTheirLayersAreMadeAgain) {
     EXPECT_EQ(payload({lists.first})[Comm::all_gather], payload({lists.second})[Comm::all_gather] + 2 * kRowsBytes);
     const std::vector<Kind> near = kinds_around(*lists.first, Kind::keep_input, true);
     ASSERT_EQ(near.size(), 6u);
-    for (const std::size_t behind : {2U, 5U}) EXPECT_EQ(near[behind], Kind::attention_norm);
+    for (const std::size_t last : {2U, 5U}) EXPECT_EQ(near[last], Kind::attention_norm);
   }
   const double kept = activations_of(small(), parse_layout("microbatch=2," + layout), {.layers = 4}).kept;
   EXPECT_EQ(
@@ -182,7 +182,7 @@ TEST(Recipe, TheHeadGathersThreeFloatsAToken) {
   EXPECT_EQ(payload({&recipe.forward})[Comm::all_gather], 4 * 16 * 3 * 4);
 }
 
-// Reductions leave behind the last kernel of a part: it has to complete all gradients, the norm's among them.
+// Reductions start after the last kernel of a part: it has to complete all gradients, the norm's among them.
 TEST(Recipe, TheLastKernelOfAPartCompletesItsGradients) {
   for (const char* layout : {"tp=2", "tp=2,sp=yes"}) {
     const auto recipe = recipe_of(layout, whole());
@@ -216,8 +216,8 @@ TEST(Recipe, SplitListsHaveTheKernelsOfTheFullBackward) {
   }
 }
 
-// A collective beside a kernel needs a kernel to be beside, and one that waits for it, in the same list.
-TEST(Recipe, NoListEndsBesideSomething) {
+// A collective that overlaps needs a kernel to overlap with, and one that waits for it, in the same list.
+TEST(Recipe, NoListEndsWithAnOverlap) {
   for (const char* layout :
        {"tp=2", "tp=2,sp=yes", "tp=2,recompute=full", "tp=2,sp=yes,recompute=full,early_stop=yes"}) {
     const auto recipe = recipe_of(layout, whole());
@@ -228,9 +228,9 @@ TEST(Recipe, NoListEndsBesideSomething) {
   }
 }
 
-// The exchange between nodes, or the only one, leaves before the shared experts, and the next piece but one waits for
-// it: forward behind all that they do, backward behind their weights' gradient.
-TEST(Recipe, DispatchRunsBesideSharedExperts) {
+// The exchange between nodes, or the only one, starts before the shared experts, and the next piece but one waits for
+// it: forward after all of their work, backward after their weights' gradient.
+TEST(Recipe, DispatchOverlapsWithSharedExperts) {
   const auto around = [](const std::string& fields, const std::string& layout, bool backward) {
     const Model model =
         parse_model("layers=1,hidden=16,heads=4,vocabulary=61,sequence=8,dropout=no,experts=8" + fields);
@@ -257,8 +257,8 @@ TEST(Recipe, DispatchRunsBesideSharedExperts) {
 
 // A price goes to every kernel, and to nothing else.
 TEST(Recipe, PricesEveryKernel) {
-  const KernelPrice one = [](const KernelCall&) { return 7; };
-  const auto recipe = workload::recipe_of(small(), parse_layout("tp=2"), whole(), one);
+  const KernelPrice price = [](const KernelCall&) { return 7; };
+  const auto recipe = workload::recipe_of(small(), parse_layout("tp=2"), whole(), price);
   for (const Piece& piece : recipe.forward) {
     if (piece.comm == Comm::none) {
       EXPECT_EQ(piece.amount % 7, 0);
@@ -342,7 +342,7 @@ TEST(Balance, WhatIsGivenStays) {
   EXPECT_EQ(text_of(balanced(uneven(), impossible, declared_price)), text_of(impossible));
 }
 
-// FLOPs and kept bytes of all slices together are those of the whole, but for the head's and norms' uneven sums.
+// FLOPs and kept bytes of all slices add up to the whole, except for the head's and norms' uneven sums.
 TEST(Slices, WorkAndMemoryOfSlicesAddUp) {
   const Model model = parse_model("layers=2,hidden=64,heads=4,vocabulary=256,sequence=256,dropout=no");
   const Layout whole = parse_layout("pp=1,microbatches=2");

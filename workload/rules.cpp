@@ -357,6 +357,33 @@ std::string lacks_moves(const Model& model, const Layout& layout) {
                "recompute=full, or activations on the device");
 }
 
+// Limits of tensor-parallel ranks in a grid, whose exchanges read weights.
+std::string lacks_on_grids(const Layout& layout) {
+  if (!layout.has_grid()) return "";
+  const auto with = [&](bool needed, const char* what, const char* allowed) {
+    return lacks(needed, "tp_grid=" + text_of(layout.grid) + " together with " + what, allowed);
+  };
+  return first_of({with(layout.zero == 3, "zero=3", "zero=0 1 2"),
+                   with(layout.recompute == Recompute::selective, "recompute=selective", "recompute=none full"),
+                   with(layout.offload.activations != Offload::none || evicts_activations(layout),
+                        "activations that leave the device", "activations on the device")});
+}
+
+// On a grid the last exchange of a weight's gradient comes after its last product, which a separate W would end with.
+std::string split_on_grid(const Layout& layout) {
+  if (!layout.has_grid()) return "";
+  const schedules::Schedule schedule = schedule_of(layout);
+  for (const auto& actions : schedule.of_rank) {
+    for (const schedules::Action& action : actions) {
+      if (action.op != schedules::Op::weight_gradient) continue;
+      return lacks(true,
+                   "tp_grid=" + text_of(layout.grid) + " with schedule=" + schedule.name + ", which splits backwards",
+                   "a schedule such as 1f1b");
+    }
+  }
+  return "";
+}
+
 // Limits of schedules that train on old weights.
 std::string lacks_old_weights(const Model& model, const Layout& layout) {
   const schedules::Versions versions = versions_of(layout);
@@ -373,6 +400,7 @@ std::string lacks_old_weights(const Model& model, const Layout& layout) {
                    with(sums && model.tied_embeddings && layout.pp > 1, "tied_embeddings=yes", "tied_embeddings=no"),
                    with(sums && model.experts > 0, "experts=" + number(model.experts), "experts=0"),
                    with(sums && layout.sequence_parallel, "sp=yes", "sp=no"),
+                   with(sums && layout.has_grid(), "tp_grid=" + text_of(layout.grid), "tp_grid=none"),
                    with(sums && layout.compute == core::DType::f16, "dtype=f16", "dtype=f32 bf16")});
 }
 
@@ -380,8 +408,7 @@ std::string lacks_old_weights(const Model& model, const Layout& layout) {
 std::string lacks_of_trainer(const Model& model, const Layout& layout) {
   const bool keeps_scores = layout.cp > 1 && layout.cp_way == ContextWay::colossal;
   return first_of(
-      {lacks_for_experts(model, layout), lacks_moves(model, layout),
-       lacks(layout.has_grid(), "tensor-parallel ranks in two or three dimensions", "tp_grid=none"),
+      {lacks_for_experts(model, layout), lacks_moves(model, layout), lacks_on_grids(layout),
        lacks(model.dropout, model.name,
              "models without dropout, such as nano, gpt2-124m, llama-nano or hidden=256,layers=4,heads=4,dropout=no"),
        lacks(keeps_scores && model.kv_heads < model.heads, "cp_way=colossal with fewer heads of keys than of queries",
@@ -447,6 +474,9 @@ std::string why_invalid(const Model& model, const Layout& layout) {
 std::string why_not_trained(const Model& model, const Layout& layout) {
   if (std::string why = lacks_of_trainer(model, layout); !why.empty()) return why;
   std::string why = why_invalid(model, layout);
+  if (why.empty()) {
+    if (std::string split = split_on_grid(layout); !split.empty()) return split;
+  }
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   if (why.empty() && !layout.own_schedule && (entry.takes_slices || entry.evicts)) {
     why = untrainable(entry, schedule_of(layout));

@@ -183,7 +183,7 @@ class RankMemory {
   void touch(const TensorKey& key, bool makes) {
     events_.push_back({.touch = touch_of(model_of(key.microbatch), layout_, key, makes)});
   }
-  // The model whose sequences are as long as the microbatch's slice of them.
+  // The model whose sequences are as long as the microbatch's slice.
   const Model& model_of(std::int32_t microbatch) const {
     return slices_[static_cast<std::size_t>(microbatch) % slices_.size()];
   }

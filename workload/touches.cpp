@@ -37,13 +37,17 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
   constexpr std::int64_t kFloat = sizeof(float);  // also the size of an id
   const std::int64_t rows = rows_of_all(model, layout);
-  const std::int64_t own_rows = layout.sequence_parallel ? rows / layout.tp : rows;
-  const std::int64_t all = compute * rows * model.hidden;
+  const std::int64_t own_rows = rows / row_parts(layout);
+  const std::int64_t side = layout.grid.side;  // 1 without a grid
+  const std::int64_t own_columns = model.hidden / side;
+  const std::int64_t loss_rows = layout.has_grid() ? own_rows : rows;
+  const std::int64_t all = compute * side * loss_rows * own_columns;  // rows of all ranks that sum or gather them
   const std::int64_t copies = model.experts > 0 ? copies_of(model, rows) : 0;
   const std::int64_t mlp_rows = model.experts > 0 ? copies : rows;
   switch (name) {
     case T::norm1:
     case T::norm2:
+    case T::norm_sums:
       return numbers_of_norm(model) * kFloat * own_rows;
     case T::qkv:
     case T::d_qkv:
@@ -104,19 +108,20 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
       return all / layout.tp;
     case T::held1:
     case T::held2:
-      return numbers_of_norm(model) * kFloat * model.hidden;
+      return numbers_of_norm(model) * kFloat * own_columns;
     case T::logits:
-      return compute * rows * words_per_rank(model, layout);
+      return compute * loss_rows * words_per_rank(model, layout);
     case T::stats:
-      return 3 * kFloat * rows;
+      return 3 * kFloat * loss_rows;
     case T::all_stats:
-      return 3 * kFloat * rows * layout.tp;
+      return 3 * kFloat * loss_rows * column_ranks(layout);
     case T::tokens:
+      return kFloat * side * loss_rows;
     case T::targets:
     case T::losses:
-      return kFloat * rows;
+      return kFloat * loss_rows;
     default:
-      return compute * own_rows * model.hidden;
+      return compute * own_rows * own_columns;
   }
 }
 
@@ -131,6 +136,7 @@ MemoryKind kind_of(T name) {
     case T::stats:
     case T::all_stats:
     case T::losses:
+    case T::norm_sums:
     case T::choices:
     case T::gates:
     case T::counts:

@@ -64,6 +64,11 @@ enum class TensorName : std::uint8_t {
   stats,
   all_stats,
   losses,
+  // ---- of ranks in a grid: sums of a norm, and what products are of and make, numbered by their steps
+  norm_sums,
+  panel,
+  partial,
+  f32_sum,
   // ---- of a mixture of experts: rows are copies of tokens
   router_logits,
   choices,
@@ -111,7 +116,7 @@ struct Touch {
 // Bytes of a tensor that is made or read, and their kind.
 Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
 
-// Fills in the bytes that a rank's HOLDs and YIELDs move: those of the EVICTs of the other rank, which moves
+// Fills in the bytes that a rank's HOLDs and YIELDs move: the bytes of the other rank's EVICTs, which moves
 // `others_bytes` with each of its tasks.
 void add_held(const std::vector<schedules::Task>& others, const std::vector<std::int64_t>& others_bytes,
               const std::vector<schedules::Task>& tasks, std::vector<std::int64_t>& bytes);
@@ -133,6 +138,11 @@ struct Phase {
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
                              const ContextMemory* context, const schedules::Task& piece);
 
+// The same for the pieces that are other ones on a grid of tensor-parallel ranks: embedding, norms, products,
+// statistics of the loss. Empty for other pieces.
+std::optional<Phase> phase_on_grid(const Model& model, const Layout& layout, const StageSlice& place,
+                                   std::size_t first_parameter, const schedules::Task& piece);
+
 // A change of the bytes held, in order. A tensor that is touched for the last time before it is made again is freed at
 // the next end of a phase.
 struct MemoryEvent {
@@ -143,7 +153,7 @@ struct MemoryEvent {
   std::int64_t bytes = 0;
 };
 
-// The bytes held after all events, and at their peak. `before`: held before the first of them.
+// The bytes held after all events, and at their peak. `before`: held before the first event.
 HeldBytes held_after(const BytesByKind& before, const std::vector<MemoryEvent>& events);
 
 // Finds what OFFLOAD and LOAD copy: the part's existing activations that are used after the LOAD. OFFLOAD frees them

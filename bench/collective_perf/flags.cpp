@@ -70,17 +70,17 @@ TimeOf time_of(const FlagValue& value) {
   return all.at(static_cast<std::size_t>(value.integer(0, 3)));
 }
 
-// NCCL looks its networks up by name, of which only it has the list.
+// NCCL looks its networks up by name, and only NCCL has the list.
 std::string net_name(const FlagValue& value) {
   constexpr std::size_t kMost = 64;
   const bool is_name =
       !value.text.empty() && value.text.size() <= kMost &&
       std::all_of(value.text.begin(), value.text.end(), [](unsigned char c) { return std::isgraph(c); });
-  if (!is_name) throw value.refused("not a network's name", "1 to 64 characters without blanks, as Socket or IB");
+  if (!is_name) throw value.refused("not a network's name", "1 to 64 characters without blanks, such as Socket or IB");
   return value.text;
 }
 
-// Defaults are NCCL's own: nothing is asked for.
+// Defaults are NCCL's own: nothing is requested.
 std::optional<int> nonzero(int value) {
   return value == 0 ? std::nullopt : std::optional(value);
 }
@@ -120,37 +120,37 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.calls_per_iteration = integer(v, 1, kMaxCalls); }},
     Flag{"-N,--run_cycles", "1", "times to repeat the whole sweep",
          [](Reading& r, const FlagValue& v) { r.flags.run_cycles = integer(v, 1, kMaxCalls); }},
-    Flag{"-a,--average", "1",
-         "time of a call: 0 the first thread's, 1 mean, 2 min, 3 max over threads; of a thread's GPUs the slowest "
-         "counts",
-         [](Reading& r, const FlagValue& v) { r.flags.time_of = time_of(v); }},
+    Flag{
+        "-a,--average", "1",
+        "time of a call: 0 the first thread's, 1 mean, 2 min, 3 max over threads; a thread's time is its slowest GPU's",
+        [](Reading& r, const FlagValue& v) { r.flags.time_of = time_of(v); }},
     Flag{"-o,--op", "sum", "operations, or all: sum prod max min avg",
          [](Reading& r, const FlagValue& v) {
            r.flags.ops = named_list(v, core::all_reduce_ops(), core::parse_reduce_op);
          }},
     Flag{"-d,--datatype", "float", "element types, or all",
          [](Reading& r, const FlagValue& v) { r.flags.dtypes = named_list(v, core::all_dtypes(), core::parse_dtype); }},
-    Flag{"-r,--root", "0", "root ranks; -1 or all: every one",
+    Flag{"-r,--root", "0", "root ranks; -1 or all: every rank",
          [](Reading& r, const FlagValue& v) { r.flags.roots = root_list(v); }},
-    Flag{"-c,--check", "1", "0: do not verify the results. Otherwise every timed call is verified",
+    Flag{"-c,--check", "1", "0: do not verify the results; otherwise every timed call is verified",
          [](Reading& r, const FlagValue& v) { r.flags.check = v.integer(0, kMaxCalls) != 0; }},
-    Flag{"-I,--per_iter_timing", "0", "1: columns i_min i_max i_p99 i_cv% of the timed iterations",
+    Flag{"-I,--per_iter_timing", "0", "1: print columns i_min i_max i_p99 i_cv% of the timed iterations",
          [](Reading& r, const FlagValue& v) { r.flags.per_iteration_timing = v.yes_or_no(); }},
-    Flag{"-K,--per_iter_skip", "0", "skip the first N iterations in -I's columns",
+    Flag{"-K,--per_iter_skip", "0", "skip the first N iterations in the columns of -I",
          [](Reading& r, const FlagValue& v) { r.flags.per_iteration_skip = integer(v, 0, kMaxCalls); }},
-    Flag{"-S,--report_timestamps", "0", "1: a column with the time of day",
+    Flag{"-S,--report_timestamps", "0", "1: print a column with the time of day",
          [](Reading& r, const FlagValue& v) { r.flags.timestamps = v.yes_or_no(); }},
-    Flag{"-T,--timeout", "60", "seconds after which a wait fails; 0: the default, as nothing waits forever",
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails; 0: the default, because no wait is unlimited",
          [](Reading& r, const FlagValue& v) {
            const int seconds = integer(v, 0, 86400);
            r.flags.timeout_s = seconds == 0 ? SweepFlags{}.timeout_s : seconds;
          }},
     Flag{"-J,--output_file", "",
-         "file for nccl-tests' JSON, whose name ends in .json; never replaces a file: adds .0, .1, ...",
+         "file for nccl-tests' JSON, named *.json; if it exists, .0, .1, ... is added to the name",
          [](Reading& r, const FlagValue& v) { r.flags.nccl_json_file = json_file(v); }},
     Flag{"-u,--unalign", "0", "elements by which both buffers are shifted",
          [](Reading& r, const FlagValue& v) { r.flags.unalign_elems = integer(v, 0, 1 << 20); }},
-    Flag{"-p,--parallel_init", "0", "0 and 1 are the same: each rank always joins from a thread of its own",
+    Flag{"-p,--parallel_init", "0", "no effect: each rank always initializes in its own thread",
          [](Reading&, const FlagValue& v) { v.yes_or_no(); }},
     Flag{"-z,--blocking", "0", "on GPUs, wait for: 1 each call and the other ranks, 2 each call, 3 each iteration",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocking = static_cast<Blocking>(v.integer(0, 3)); }},
@@ -159,18 +159,18 @@ const std::array kNcclFlags{
     Flag{"-R,--local_register", "0", "with --transport nccl, buffers are registered: 1 locally, 2 as symmetric windows",
          [](Reading& r, const FlagValue& v) { r.flags.device.registration = integer(v, 0, 2); }},
     Flag{"-x,--cta_policy", "0",
-         "with --transport nccl: thread blocks for 0 speed, 1 efficiency, 2 none where possible",
+         "with --transport nccl, policy for thread blocks: 0 speed, 1 efficiency, 2 none where possible",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.cta_policy = nonzero(integer(v, 0, 2)); }},
-    Flag{"-M,--memory,--memory_report", "0", "on GPUs, 1: memory that joining, buffers and calls take",
+    Flag{"-M,--memory,--memory_report", "0", "on GPUs, 1: report the memory used by initialization, buffers and calls",
          [](Reading& r, const FlagValue& v) { r.flags.device.reports_memory = v.yes_or_no(); }},
-    Flag{"-y,--stream_null", "0", "on GPUs, 1: CUDA's NULL stream in place of a stream of the rank's own",
+    Flag{"-y,--stream_null", "0", "on GPUs, 1: use CUDA's NULL stream instead of a stream per rank",
          [](Reading& r, const FlagValue& v) { r.flags.device.null_stream = v.yes_or_no(); }},
-    Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column is the host's time to enqueue a call",
+    Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column shows the host's time to enqueue a call",
          [](Reading& r, const FlagValue& v) { r.flags.device.report_cpu_time = v.yes_or_no(); }},
 };
 
 const std::array kOwnFlags{
-    Flag{"--ranks", "4", "numbers of ranks, in place of -t and -g",
+    Flag{"--ranks", "4", "numbers of ranks, instead of -t and -g",
          [](Reading& r, const FlagValue& v) {
            r.flags.ranks = integer_list(v, 1, kMaxRanks);
            r.flags.ranks_given = true;
@@ -180,31 +180,28 @@ const std::array kOwnFlags{
     Flag{"--plan", "",
          "files with plans of your own, as text or MSCCL XML (docs/plan_format.md): each is proved, run and verified",
          [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
-    Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that allow them",
+    Flag{"--protocol", "auto", "with --transport cuda: auto (by size), simple, or packets (for plans that allow them)",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
     Flag{"--blocks", "0",
-         "with --transport cuda: most thread blocks per rank's kernel; 0: 32 if a rank has its GPU alone, else "
-         "its share of two per multiprocessor",
+         "with --transport cuda: maximum number of thread blocks per rank's kernel; 0: 32 if a rank has a GPU to "
+         "itself, else its share of two blocks per multiprocessor",
          [](Reading& r, const FlagValue& v) { r.flags.device.blocks = integer(v, 0, kMaxBlocks); }},
-    Flag{"--min-ctas", "", "with --transport nccl: NCCL's minCTAs, the fewest thread blocks of a call's kernel",
+    Flag{"--min-ctas", "", "with --transport nccl: NCCL's minCTAs, the minimum number of thread blocks per call",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.min_ctas = integer(v, 1, kMostCtas); }},
-    Flag{"--max-ctas", "", "with --transport nccl: NCCL's maxCTAs, the most thread blocks of a call's kernel",
+    Flag{"--max-ctas", "", "with --transport nccl: NCCL's maxCTAs, the maximum number of thread blocks per call",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.max_ctas = integer(v, 1, kMostCtas); }},
-    Flag{"--cga-cluster-size", "", "with --transport nccl: NCCL's cgaClusterSize, thread blocks of a cluster; 0: none",
+    Flag{"--cga-cluster-size", "",
+         "with --transport nccl: NCCL's cgaClusterSize, thread blocks per cluster; 0: no clusters",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.cga_cluster_size = integer(v, 0, kMostOfACluster); }},
-    Flag{"--net", "", "with --transport nccl: NCCL's netName, its network between hosts, as Socket or IB",
+    Flag{"--net", "", "with --transport nccl: NCCL's netName, its network between hosts, such as Socket or IB",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.net_name = net_name(v); }},
     Flag{"--split-share", "",
          "with --transport nccl: NCCL's splitShare, 1: communicators share their parent's resources",
          [](Reading& r, const FlagValue& v) { r.flags.device.nccl.split_share = v.yes_or_no() ? 1 : 0; }},
-    Flag{"--machine", "",
-         "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
+    Flag{"--machine", "", "with --transport simulated: the machine, a name from simulate --list or a description file",
          [](Reading& r, const FlagValue& v) { r.flags.machine = file_name(v); }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
-         [](Reading& r, const FlagValue& v) {
-           v.parsed_by(transports::parse_link);
-           r.flags.link = v.text;
-         }},
+         [](Reading& r, const FlagValue& v) { r.flags.link = v.checked_by(transports::parse_link); }},
     Flag{"--json", "", "file for records (docs/record_format.md)",
          [](Reading& r, const FlagValue& v) { r.flags.json_file = file_name(v); }},
     Flag{"--time-budget", "0", "seconds for the whole run; fewer iterations are timed when they run out",
@@ -224,28 +221,31 @@ struct RefusedFlag {
 
 constexpr std::array kRefusedFlags{
     RefusedFlag{"-D,--device_implementation", "0",
-                "it takes nccl-tests' own kernels on NCCL's device API; ours run with --transport cuda"},
+                "it selects nccl-tests' own kernels on NCCL's device API; use --transport cuda for Lockstep's kernels"},
     RefusedFlag{"-V,--device_cta_count", "16",
-                "it counts thread blocks of -D's kernels; --blocks limits ours, --max-ctas NCCL's"},
+                "it sets the thread blocks of -D's kernels; --blocks limits Lockstep's, --max-ctas NCCL's"},
 };
 
 void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kNcclFlags, kNcclGroup);
   declare_all(line, kOwnFlags, kOwnGroup);
-  line.add(kTransport, "local",
-           "transport of the ranks' data: " + fmt::format("{}", fmt::join(transports(), ", ")) +
-               "; default under mpirun: mpi",
-           kOwnGroup);
-  line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
-  line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
+  line.add(
+      kTransport, "local",
+      "transport between ranks: " + fmt::format("{}", fmt::join(transports(), ", ")) + "; default under mpirun: mpi",
+      kOwnGroup);
+  line.add_switch("--processes", flags.processes, "fork a process per local rank instead of starting threads",
+                  kOwnGroup);
+  line.add_switch("--explain", flags.explain, "print columns for algorithm, steps, wire bytes and predicted time",
+                  kOwnGroup);
   line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and exit", kOwnGroup);
   line.add_switch("--print-msccl", flags.print_msccl, "print the one plan that would run as MSCCL XML, and exit",
                   kOwnGroup);
   line.add_switch("--draw", flags.draw,
                   "draw the plans that would run, one row per rank and one column per round, and exit", kOwnGroup);
   line.add_switch("--serve", flags.serve,
-                  "run the rows that standard input orders, for ci/gate.py (bench/serve/orders.h)", kOwnGroup);
-  line.add_switch("--stats", flags.stats, "columns: p50 p95 p99 of the timed iterations", kOwnGroup);
+                  "worker mode for ci/gate.py: run the rows requested on standard input (bench/serve/orders.h)",
+                  kOwnGroup);
+  line.add_switch("--stats", flags.stats, "print columns p50 p95 p99 of the timed iterations", kOwnGroup);
   for (const RefusedFlag& flag : kRefusedFlags) line.add(flag.names, flag.default_text, flag.why, kRefusedGroup);
 }
 
@@ -297,7 +297,7 @@ void check_calls_on_gpus(const SweepFlags& flags) {
   const auto on_gpu = std::find_if(flags.transports.begin(), flags.transports.end(), on_gpus);
   if (on_gpu == flags.transports.end()) return;
   throw core::usage_error(fmt::format(
-      "-m,--agg_iters {} with --transport {}: so many calls do not fit into a GPU's queue; allowed: 1 to {}, or -G",
+      "-m,--agg_iters {} with --transport {}: a GPU's queue cannot hold that many calls; allowed: 1 to {}, or -G",
       flags.calls_per_iteration, *on_gpu, kMostCalls));
 }
 
@@ -358,7 +358,7 @@ void check_together(const SweepFlags& flags, bool ranks_known) {
   }
   if (flags.print_msccl && (flags.print_plan || flags.draw)) {
     throw core::usage_error(
-        "--print-msccl with --print-plan or --draw: what is printed would be no XML; allowed: one of them");
+        "--print-msccl with --print-plan or --draw: the output would not be XML; allowed: one of these flags");
   }
   if (flags.only_shows_plans() && !(flags.json_file.empty() && flags.nccl_json_file.empty())) {
     throw core::usage_error(
@@ -428,10 +428,10 @@ SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const
 
 collectives::Kind kind_of_program(std::string_view program) {
   const auto* const found =
-      std::find_if(kPrograms.begin(), kPrograms.end(), [&](const Program& one) { return one.name == program; });
+      std::find_if(kPrograms.begin(), kPrograms.end(), [&](const Program& known) { return known.name == program; });
   if (found == kPrograms.end()) {
     std::vector<std::string_view> names;
-    for (const Program& one : kPrograms) names.push_back(one.name);
+    for (const Program& known : kPrograms) names.push_back(known.name);
     throw core::usage_error(
         fmt::format("called as \"{}\", an unknown program name; allowed: {}", program, fmt::join(names, ", ")));
   }
@@ -440,7 +440,7 @@ collectives::Kind kind_of_program(std::string_view program) {
 
 std::string_view program_of_kind(collectives::Kind kind) {
   const auto* const found =
-      std::find_if(kPrograms.begin(), kPrograms.end(), [&](const Program& one) { return one.kind == kind; });
+      std::find_if(kPrograms.begin(), kPrograms.end(), [&](const Program& program) { return program.kind == kind; });
   LOCKSTEP_CHECK(found != kPrograms.end(), "a collective without a program");
   return found->name;
 }

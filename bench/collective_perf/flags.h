@@ -51,7 +51,7 @@ struct DeviceFlags {
   libraries::NcclConfig nccl;     // -x, --min-ctas, --max-ctas, --cga-cluster-size, --net, --split-share
 };
 
-// True if the table of backends says so; false for "simulated", which is no backend.
+// True if the table of backends has it on GPUs; false for "simulated", which is not a backend.
 inline bool on_gpus(std::string_view transport) {
   return backends::is_backend(transport) && backends::find_backend(transport).on_gpus();
 }
@@ -98,10 +98,8 @@ struct SweepFlags : program::Invocation {
   bool ranks_given = false;  // by --ranks, -t or -g
   int threads = 0;           // per process: -t and -g as given; 1 if only the other one is given; 0 if neither is
   int gpus_per_thread = 0;
-  int ranks_per_process() const {
-    return threads > 0 ? threads * gpus_per_thread : 1;
-  }                        // in each of mpirun's processes
-  bool processes = false;  // local ranks are forked processes in place of threads
+  int ranks_per_process() const { return threads > 0 ? threads * gpus_per_thread : 1; }  // in each process of mpirun
+  bool processes = false;  // local ranks are forked processes instead of threads
   int iterations = 20;
   int warmup_iterations = 1;
   int calls_per_iteration = 1;
@@ -116,7 +114,7 @@ struct SweepFlags : program::Invocation {
   DeviceFlags device;
 
   bool explain = false;
-  bool serve = false;  // be a worker of ci/gate.py (bench/serve/orders.h) in place of measuring
+  bool serve = false;  // be a worker of ci/gate.py (bench/serve/orders.h) instead of measuring
   bool stats = false;
   std::string nccl_json_file;  // -J; empty: none
   double time_budget_s = 0;    // time budget of the whole run; 0: none
@@ -140,8 +138,8 @@ std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
 SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv,
                              const std::string& transport = "local");
 
-// Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of it fails the run. Call it
-// once, at the start. Throws a usage Error if the value is not a number.
+// Reads NCCL_TESTS_MIN_BW, nccl-tests' regression gate: an average busbw (GB/s) below 0.9 of this value fails the run.
+// Call it once, at the start. Throws a usage Error if the value is not a number.
 std::optional<double> min_busbw_of_environment();
 
 }  // namespace lockstep::sweep

@@ -162,11 +162,11 @@ TEST(Flags, HelpListsEveryFlag) {
   }
   std::istringstream names(
       "--nthreads --ngpus --minbytes --maxbytes --stepbytes --stepfactor --iters --agg_iters --run_cycles "
-      "--warmup_iters --average --op --datatype --root --parallel_init --check --blocking --cudagraph "
-      "--report_cputime --per_iter_timing --per_iter_skip --local_register --cta_policy "
-      "--device_implementation --device_cta_count --report_timestamps --output_file --timeout --memory "
-      "--unalign --stream_null --min-ctas --max-ctas --cga-cluster-size --net --split-share --ranks "
-      "--processes --algo --transport --explain --stats --json --time-budget --link --seed");
+      "--warmup_iters --average --op --datatype --root --parallel_init --check --blocking --cudagraph --report_cputime "
+      "--per_iter_timing --per_iter_skip --local_register --cta_policy --device_implementation --device_cta_count "
+      "--report_timestamps --output_file --timeout --memory --unalign --stream_null --min-ctas --max-ctas "
+      "--cga-cluster-size --net --split-share --ranks --processes --algo --transport --explain --stats --json "
+      "--time-budget --link --seed");
   for (std::string name; names >> name;) {
     EXPECT_TRUE(core::has(text, name)) << name;
   }
@@ -192,22 +192,21 @@ TEST_P(Refusals, NameFlagValueAndWhatIsAllowed) {
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningHere, Refusals,
-    testing::Values(
-        Refusal{"-D 1",
-                "-D,--device_implementation 1: it takes nccl-tests' own kernels on NCCL's device API; ours run with "
-                "--transport cuda; allowed: 0"},
-        Refusal{"-V 8",
-                "-V,--device_cta_count 8: it counts thread blocks of -D's kernels; --blocks limits ours, --max-ctas "
-                "NCCL's; allowed: 16"}));
+    testing::Values(Refusal{"-D 1",
+                            "-D,--device_implementation 1: it selects nccl-tests' own kernels on NCCL's device API; "
+                            "use --transport cuda for Lockstep's kernels; allowed: 0"},
+                    Refusal{"-V 8",
+                            "-V,--device_cta_count 8: it sets the thread blocks of -D's kernels; --blocks limits "
+                            "Lockstep's, --max-ctas NCCL's; allowed: 16"}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningForATransport, Refusals,
     testing::Values(
         Refusal{"-R 2 --transport cuda,nccl",
-                "-R,--local_register with --transport cuda: it has no buffer registration; allowed: 0, or "
-                "--transport nccl"},
+                "-R,--local_register with --transport cuda: it has no buffer registration; allowed: 0, or --transport "
+                "nccl"},
         Refusal{"-m 257 --transport nccl",
-                "-m,--agg_iters 257 with --transport nccl: so many calls do not fit into a GPU's queue; allowed: 1 to "
+                "-m,--agg_iters 257 with --transport nccl: a GPU's queue cannot hold that many calls; allowed: 1 to "
                 "256, or -G"},
         Refusal{
             "-M 1",
@@ -246,8 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "--cga-cluster-size 9: out of range; allowed: an integer from 0 to 8"},
         Refusal{"--net nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn --transport nccl",
                 "--net nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn: not a network's name; "
-                "allowed: 1 to 64 "
-                "characters without blanks, as Socket or IB"},
+                "allowed: 1 to 64 characters without blanks, such as Socket or IB"},
         Refusal{"--split-share 2 --transport nccl", "--split-share 2: expected 0 or 1; allowed: 0 1 no yes"},
         Refusal{"-G 4",
                 "-G,--cudagraph with --transport local: calls are not captured into CUDA graphs; allowed: 0, or "
@@ -256,8 +254,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "-G,--cudagraph with --transport mpi: calls are not captured into CUDA graphs; allowed: 0, or "
                 "--transport cuda or nccl"},
         Refusal{"-C 1",
-                "-C,--report_cputime with --transport local: its calls enqueue no work; allowed: 0, or "
-                "--transport cuda or nccl"},
+                "-C,--report_cputime with --transport local: its calls enqueue no work; allowed: 0, or --transport "
+                "cuda or nccl"},
         Refusal{"-z 1",
                 "-z,--blocking with --transport local: every call is waited for and timed by itself already; allowed: "
                 "0, or --transport cuda or nccl"},

@@ -43,7 +43,7 @@ Json config_of(const Heading& heading) {
   config["validation"] = flags.check ? 1 : 0;
   config["graph"] = flags.device.graph_launches;
   config["blocking_collectives"] = word(flags.device.blocking != Blocking::none);
-  config["parallel_init"] = word(true);  // whatever -p says
+  config["parallel_init"] = word(true);  // regardless of -p
   config["devices"] = Json::array();
   for (const DeviceLine& line : heading.devices) {
     config["devices"].push_back({{"rank", line.rank},

@@ -129,8 +129,8 @@ std::string plans_text(const SweepFlags& flags, const std::vector<SessionPlan>& 
   }
   if (flags.print_msccl && known.size() != 1) {
     throw core::usage_error(fmt::format(
-        "--print-msccl: {} plans would run, and MSCCL XML holds one; allowed: one algorithm (--algo), number "
-        "of ranks, size (-b, -e) and root",
+        "--print-msccl: {} plans would run, and MSCCL XML holds one; allowed: one algorithm (--algo), number of ranks, "
+        "size (-b, -e) and root",
         known.size()));
   }
   return text;

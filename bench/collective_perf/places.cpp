@@ -119,8 +119,8 @@ std::vector<std::string> sharing_notes(const std::vector<DeviceLine>& places) {
                                 place.name, ranks.size()));
     if (!processes_take_turns(places, ranks)) continue;
     notes.push_back(
-        fmt::format("processes time-share device {} and wait for each other's time slices: "
-                    "MPS (nvidia-cuda-mps-control -d) lets them run at the same time",
+        fmt::format("processes time-share device {} and wait for each other's time slices: MPS "
+                    "(nvidia-cuda-mps-control -d) lets them run at the same time",
                     place.device));
   }
   return notes;

@@ -190,8 +190,9 @@ SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int 
   for (const Operation& operation : session.operations) {
     session.candidates.push_back(candidates_for(flags, backends, operation, num_ranks, choices));
     if (flags.ranks_per_process() == 1) continue;  // else "all" has no library of processes
-    std::erase_if(session.candidates.back(),
-                  [](const Candidate& one) { return is_library_of_processes(*one.backend, one.algorithm); });
+    std::erase_if(session.candidates.back(), [](const Candidate& candidate) {
+      return is_library_of_processes(*candidate.backend, candidate.algorithm);
+    });
   }
   return session;
 }
@@ -206,8 +207,8 @@ void check_library(const SweepFlags& flags, const backends::Backend& backend) {
   }
 }
 
-// Ranks of --ranks belong to one process, those of -t times -g to each process of mpirun. Each rank of -g has a GPU of
-// its own.
+// All ranks of --ranks belong to one process; each process of mpirun has -t times -g ranks. Each rank of -g has a GPU
+// to itself.
 void check_ranks(const SweepFlags& flags, const backends::Backend& backend, const transports::MpiWorld* mpi) {
   if (mpi != nullptr && flags.ranks_given && flags.threads == 0) {
     const std::string processes = std::to_string(mpi->placement().num_ranks);
@@ -220,7 +221,7 @@ void check_ranks(const SweepFlags& flags, const backends::Backend& backend, cons
   const auto gpus = static_cast<int>(backend.gpus().size());
   if (flags.ranks.front() <= gpus) return;
   throw core::usage_error("-t times -g is " + std::to_string(flags.ranks.front()) + " GPUs, and there are " +
-                          std::to_string(gpus) + "; allowed: at most so many, or --ranks " +
+                          std::to_string(gpus) + "; allowed: at most that many, or --ranks " +
                           std::to_string(flags.ranks.front()) + ", which may share GPUs");
 }
 

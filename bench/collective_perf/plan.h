@@ -26,7 +26,7 @@ using Backends = std::vector<const backends::Backend*>;
 // A user's own plan, proved by the checker. Its rows have the algorithm "plan:NAME".
 using OwnPlan = std::shared_ptr<const plan::Plan>;
 
-// Tables in which algorithm names are looked up, and the user's plans that run beside them.
+// Tables in which algorithm names are looked up, and the user's additional plans.
 struct Choices {
   const tuning::Table& table;
   const std::vector<OwnPlan>& own_plans;

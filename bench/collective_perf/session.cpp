@@ -152,9 +152,9 @@ class Session {
     return options;
   }
 
-  // The samples of a batch are of one moment: if another program has a core then, it disturbs all of them. On the host
-  // batches are short at first and grow with the row, so that its samples are of six moments or more, which an interval
-  // needs (core::estimate). A GPU's batch is as long as it can be, since its ends cost a launch and a wait.
+  // The samples of a batch are taken at one moment: another program that runs then disturbs all of them. On the host
+  // batches are short at first and grow with the row, so that its samples come from six moments or more, which an
+  // interval needs (core::estimate). A GPU's batch is as long as it can be, since its ends cost a launch and a wait.
   int most_of_a_batch(const Trial& trial, double budget_s) const {
     constexpr std::size_t kMoments = 6;
     const core::StoppingOptions rule = stopping_options(trial, budget_s);
@@ -166,7 +166,7 @@ class Session {
 
   // Runs a batch of every placement in rotation, so that drift of the machine affects all alike, until each has enough
   // samples: -n, or, with a time budget, until the median is known to 1 % or the time is used up. A batch ends when
-  // every rank has finished it: kernels of two backends, which wait for those of other ranks, are never in flight
+  // every rank has finished it: kernels of two backends, which wait for the other ranks' kernels, are never in flight
   // together.
   void measure_in_turn(std::vector<Placement>& placements, double budget_s) {
     std::vector<core::StoppingRule> rules;
@@ -189,8 +189,8 @@ class Session {
     }
   }
 
-  // Where clocks of GPUs changed meanwhile, all placements of the operation are measured anew: they take turns. Rank 0
-  // looks, and decides for all. Without a budget a repetition takes as long as the first time; with one it takes from
+  // If GPU clocks changed meanwhile, all placements of the operation are measured again, because they alternate. Rank 0
+  // checks, and decides for all. Without a budget a repetition takes as long as the first time; with one it takes from
   // the time of the operations to come.
   core::SteadyClocks measure_steadily(std::vector<Placement>& placements, std::size_t index) {
     core::SteadyClocks clocks(is_rank0_ ? sink_.look : core::SteadyClocks::Look{});

@@ -1,6 +1,6 @@
 // Second step of a sweep, at one number of ranks, on one backend or on several in rotation: runs on every rank; rank 0
-// passes the results to the sink. Also the other ways to run a session (as a worker, in virtual time), and what is said
-// about its rows: the devices that they run on, and their cost by the plan.
+// passes the results to the sink. Also the other ways to run a session (as a worker, in virtual time), and what is
+// printed about its rows: the devices that they run on, and their cost by the plan.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct Sink {
 // Runs on every rank, with an endpoint of each backend.
 void run_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints, const Sink& sink);
 
-// Serves a session's rows as cases of a worker (bench/serve/orders.h), in place of sweeping over them.
+// Serves a session's rows as cases of a worker (bench/serve/orders.h), instead of sweeping over them.
 
 // Runs on every rank; rank 0 receives the orders. Rows are out of place:
 // "all_reduce/two_shot/float/sum/65536B/ranks:2/local". A row's first order also fills its buffers and checks a batch
@@ -51,7 +51,7 @@ void run_session(const SessionPlan& session, std::span<backends::Endpoint* const
 void serve_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints);
 
 // --transport simulated: runs a sweep's plans in virtual time on a described machine, which need not exist
-// (simulator/network/collective_time.h). The table and the records are the usual ones and say that they are simulated;
+// (simulator/network/collective_time.h). The table and the records are the usual ones, marked as simulated;
 // nothing is verified, as no bytes move.
 
 // Takes the place of a backend in the plan of a sweep.

@@ -29,7 +29,7 @@ void check_plan_memory(int num_ranks) {
   const std::int64_t needed = 4 * ranks * ranks * static_cast<std::int64_t>(sizeof(plan::Step));
   const auto available = static_cast<std::int64_t>(core::available_host_bytes());
   if (needed <= available / 10 * 9) return;
-  throw core::usage_error("--ranks " + std::to_string(num_ranks) + ": plans of so many ranks may take " +
+  throw core::usage_error("--ranks " + std::to_string(num_ranks) + ": plans for that many ranks may take " +
                           core::format_size(needed) + " of memory; available: " + core::format_size(available));
 }
 

@@ -77,8 +77,12 @@ std::string names_of(const Backends& backends) {
   return names;
 }
 
-core::NcclConfigRecord nccl_config_record(const libraries::NcclConfig& config) {
+constexpr int kZeroCtas = 2;  // -x, NCCL_CTA_POLICY_ZERO
+
+core::NcclConfigRecord nccl_config_record(const DeviceFlags& flags) {
+  const libraries::NcclConfig& config = flags.nccl;
   core::NcclConfigRecord record;
+  record.registration = flags.registration;
   record.min_ctas = config.min_ctas;
   record.max_ctas = config.max_ctas;
   record.cga_cluster_size = config.cga_cluster_size;
@@ -184,6 +188,7 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
     const bool is_own = candidate.own_plan != nullptr && candidate.backend == session.backends.front();
     if (is_own) lines.push_back(candidate.algorithm + ": the user's own plan, proved");
   }
+  if (flags_.device.nccl.cta_policy == kZeroCtas) lines.push_back(zero_cta_note(session));
   const auto looks_up = [](const auto* backend) { return backend->has_plans() && !backend->auto_is_library(); };
   for (const std::string& algorithm : flags_.algorithms) {
     if (algorithm == "auto" && std::any_of(session.backends.begin(), session.backends.end(), looks_up))
@@ -196,6 +201,17 @@ std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vec
     lines.push_back("  m/p: median of the measured times over predict; ip_m/p: the same in place");
   }
   return lines;
+}
+
+// Whether calls by NCCL's own algorithms take no thread blocks, as -x 2 asks. Plans always take them.
+std::string Sinks::zero_cta_note(const SessionPlan& session) const {
+  const collectives::Kind kind = session.operations.front().kind;
+  const std::string name(collectives::name_of(kind));
+  const auto registration = static_cast<libraries::NcclRegistration>(flags_.device.registration);
+  const int hosts = mpi_ != nullptr ? mpi_->placement().num_hosts : 1;
+  const auto why = libraries::zero_cta_refusal(kind, registration, hosts, libraries::nccl_version_code());
+  if (why) return "-x 2: " + name + " takes thread blocks: " + *why;
+  return "-x 2: " + name + " by NCCL's own algorithms takes no thread blocks where GPUs are joined by NVLink";
 }
 
 void Sinks::show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places) {
@@ -242,7 +258,7 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   run.libraries.merge(core::gpu_libraries(backend.gpus()));
   const std::string nccl = run.transport == "nccl" ? libraries::nccl_version() : "";
   if (!nccl.empty()) run.libraries["nccl"] = nccl;
-  if (run.transport == "nccl") run.nccl_config = nccl_config_record(flags_.device.nccl);
+  if (run.transport == "nccl") run.nccl_config = nccl_config_record(flags_.device);
   if (flags_.device.null_stream) run.null_stream = true;
   return run;
 }
@@ -294,8 +310,8 @@ void Sinks::show(const SessionPlan& session, const Comparison& comparison) {
 void Sinks::show_memory(const core::GpuMemoryRecord& memory) {
   const std::int64_t known = std::min(memory.taken_bytes, memory.joining_bytes + memory.buffer_bytes);
   output_.print(
-      fmt::format("# GPU memory: {} taken, of it {} by joining, {} of buffers, {} by the calls; of the GPU with "
-                  "the most, all its ranks together\n",
+      fmt::format("# GPU memory: {} used: {} by initialization, {} by buffers, {} by the calls; on the GPU with the "
+                  "largest total, for all of its ranks\n",
                   mebibytes(memory.taken_bytes), mebibytes(memory.joining_bytes), mebibytes(memory.buffer_bytes),
                   mebibytes(memory.taken_bytes - known)));
 }

@@ -87,6 +87,7 @@ class Sinks {
   std::string mpi_ranks_text() const;
   bool oversubscribed(const SessionPlan& session) const;
   std::vector<std::string> notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
+  std::string zero_cta_note(const SessionPlan& session) const;
   void show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places);
   core::RunRecord run_record(const SessionPlan& session, const backends::Backend& backend,
                              const std::vector<DeviceLine>& places) const;

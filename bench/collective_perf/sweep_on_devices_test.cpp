@@ -149,16 +149,16 @@ std::vector<std::string>& turns() {
   return transports;
 }
 
-// Runs when the stream is waited for, and never behind another transport's work.
+// Runs when the stream is waited for, and never after another transport's work.
 class QueuedCollective final : public collectives::Collective {
  public:
   QueuedCollective(std::unique_ptr<collectives::Collective> collective, QueueStream& stream, std::string transport,
-                   bool tells)
-      : collective_(std::move(collective)), stream_(stream), transport_(std::move(transport)), tells_(tells) {}
+                   bool records)
+      : collective_(std::move(collective)), stream_(stream), transport_(std::move(transport)), records_(records) {}
   void run(const void* input, void* output) override {
     LOCKSTEP_CHECK(stream_.owner.empty() || stream_.owner == transport_, "two transports are in flight");
     stream_.owner = transport_;
-    if (tells_ && (turns().empty() || turns().back() != transport_)) turns().push_back(transport_);
+    if (records_ && (turns().empty() || turns().back() != transport_)) turns().push_back(transport_);
     stream_.queue([this, input, output] { collective_->run(input, output); });
   }
 
@@ -166,7 +166,7 @@ class QueuedCollective final : public collectives::Collective {
   std::unique_ptr<collectives::Collective> collective_;
   QueueStream& stream_;
   const std::string transport_;
-  const bool tells_;
+  const bool records_;
 };
 
 // Bytes that ranks have taken of each GPU, as CUDA would see it.
@@ -213,16 +213,16 @@ class TestMember final : public backends::GpuMember {
   void take(std::size_t size_bytes) { taken().at(static_cast<std::size_t>(endpoint_.device.index())) += size_bytes; }
 
   void register_buffers() {
-    const auto tell = [this](const char* what) {
+    const auto record_turn = [this](const char* what) {
       if (endpoint_.world.rank() == 0) turns().emplace_back(what);
     };
-    endpoint_.buffers = {[this, tell](std::size_t size_bytes) {
-                           tell("allocate");
-                           EXPECT_EQ(size_bytes, std::size_t{4} << 20) << "whole pages of 2 MiB";
+    endpoint_.buffers = {[this, record_turn](std::size_t size_bytes) {
+                           record_turn("allocate");
+                           EXPECT_EQ(size_bytes % (std::size_t{2} << 20), 0u) << "whole pages of 2 MiB";
                            return endpoint_.device.allocate(size_bytes);
                          },
-                         [this, tell](void* memory) {
-                           tell("release");
+                         [this, record_turn](void* memory) {
+                           record_turn("release");
                            endpoint_.device.release(memory);
                          }};
   }
@@ -263,8 +263,7 @@ class SweepOnDevices : public testing::Test {
     for (std::string word; stream >> word;) words.push_back(word);
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
-    const SweepFlags flags =
-        parse_sweep_flags(collectives::Kind::all_reduce, static_cast<int>(argv.size()), argv.data());
+    const SweepFlags flags = parse_sweep_flags(kind_, static_cast<int>(argv.size()), argv.data());
     SweepEnvironment environment;
     environment.find_backend = [](std::string_view name) -> const backends::Backend& {
       return name == "nccl" ? kTestNccl : kTestCuda;
@@ -289,6 +288,7 @@ class SweepOnDevices : public testing::Test {
   const std::string records_ =
       (std::filesystem::temp_directory_path() / ("sweep_on_devices_" + std::to_string(getpid()) + ".jsonl")).string();
   std::string printed_;
+  collectives::Kind kind_ = collectives::Kind::all_reduce;
   core::SteadyClocks::Look look;
 };
 
@@ -374,7 +374,7 @@ TEST_F(SweepOnDevices, HostsTimeAndWaits) {
   }
 }
 
-// A throttle is planted: of each row the fake GPU has the next two clocks, before and behind its samples.
+// A throttle is planted: the fake GPU reports two clocks per row, before and after its samples.
 TEST_F(SweepOnDevices, RowsWhoseClocksChangedAreMeasuredAgain) {
   core::fake() = {.throttle_reasons = 0};
   const core::GpuMeter meter(core::fake_calls(), nullptr, "0000:1b:00.0");
@@ -394,7 +394,7 @@ TEST_F(SweepOnDevices, RowsWhoseClocksChangedAreMeasuredAgain) {
     const auto& found = lines[row]["gpu_clocks"];
     EXPECT_EQ(found["repeats"], (row - 1) / 2) << "each placement of a size";
     EXPECT_EQ(found["most_repeats"], 2);
-    EXPECT_EQ(lines[row]["samples_us"].size(), 3u) << "those of the last attempt";
+    EXPECT_EQ(lines[row]["samples_us"].size(), 3u) << "samples of the last attempt";
     EXPECT_EQ(lines[row]["iterations"], 3);
     EXPECT_EQ(lines[row]["wrong"], 0);
   }
@@ -403,8 +403,8 @@ TEST_F(SweepOnDevices, RowsWhoseClocksChangedAreMeasuredAgain) {
   EXPECT_EQ(lines[6]["gpu_clocks"]["before"][0]["sm_mhz"], 1410.0);
   EXPECT_EQ(lines[6]["gpu_states"][0]["sm_mhz"], 1000.0);
   EXPECT_TRUE(
-      has_printed("# clocks changed while this row was measured, and in 2 repetitions: 0000:1b:00.0: SM clock "
-                  "1410 to 1000 MHz\n"))
+      has_printed("# clocks changed while this row was measured, and in 2 repetitions: 0000:1b:00.0: SM clock 1410 to "
+                  "1000 MHz\n"))
       << printed_;
 }
 
@@ -413,7 +413,7 @@ TEST_F(SweepOnDevices, GpusOfThreadsAreNotShared) {
   EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 "));
   EXPECT_EQ(records()[0]["gpu"]["label"], "a GPU a rank");
   EXPECT_EQ(refusal_of("-t 2 -g 2"),
-            "-t times -g is 4 GPUs, and there are 2; allowed: at most so many, or --ranks 4, which may share GPUs");
+            "-t times -g is 4 GPUs, and there are 2; allowed: at most that many, or --ranks 4, which may share GPUs");
 }
 
 TEST_F(SweepOnDevices, MemoryIsTheDevices) {
@@ -454,8 +454,8 @@ TEST_F(SweepOnDevices, MemoryIsReportedOfTheGpuWithTheMostByAllItsRanks) {
   for (auto& bytes : taken()) bytes = std::size_t{7} << 20;  // other programs'
   EXPECT_EQ(run("--transport cuda,nccl --ranks 3 -b 64 -e 128 -f 2 -n 2 -M 1"), 0) << printed_;
   EXPECT_TRUE(
-      has_printed("# GPU memory: 10.0 MiB taken, of it 8.0 MiB by joining, 0.0 MiB of buffers, 2.0 MiB by the "
-                  "calls; of the GPU with the most, all its ranks together\n"))
+      has_printed("# GPU memory: 10.0 MiB used: 8.0 MiB by initialization, 0.0 MiB by buffers, 2.0 MiB by the calls; "
+                  "on the GPU with the largest total, for all of its ranks\n"))
       << printed_;
   for (const auto& line : records()) {
     if (line["record"] != "row") continue;
@@ -478,7 +478,8 @@ TEST_F(SweepOnDevices, NcclsConfigurationIsRecordedAsItWasAskedFor) {
                                                      {"cga_cluster_size", nullptr},
                                                      {"cta_policy", 1},
                                                      {"split_share", nullptr},
-                                                     {"net", "Socket"}}));
+                                                     {"net", "Socket"},
+                                                     {"registration", 0}}));
   EXPECT_EQ(run_line["gpus_per_thread"], 2);
   EXPECT_EQ(run_line["null_stream"], true);
   EXPECT_FALSE(run_line.contains("mpi_processes"));
@@ -486,6 +487,21 @@ TEST_F(SweepOnDevices, NcclsConfigurationIsRecordedAsItWasAskedFor) {
   EXPECT_EQ(run("-t 1 -g 2 -b 64 -e 64 -n 2"), 0);
   EXPECT_FALSE(records().at(0).contains("nccl_config"));
   EXPECT_FALSE(records().at(0).contains("null_stream"));
+}
+
+TEST_F(SweepOnDevices, WithTheZeroCtaPolicyTheHeadingTellsWhetherCallsTakeThreadBlocks) {
+  const std::string arguments = "--transport nccl --algo library -t 1 -g 2 -b 64 -e 64 -n 2 -x 2";
+  kind_ = collectives::Kind::all_gather;
+  EXPECT_EQ(run(arguments + " -R 2"), 0) << printed_;
+  EXPECT_TRUE(has_printed("# -x 2: all_gather by NCCL's own algorithms takes no thread blocks")) << printed_;
+  EXPECT_EQ(records().at(0)["nccl_config"]["registration"], 2);
+  EXPECT_EQ(run(arguments), 0) << printed_;
+  EXPECT_TRUE(
+      has_printed("# -x 2: all_gather takes thread blocks: copy engines need buffers in symmetric windows, -R 2"))
+      << printed_;
+  kind_ = collectives::Kind::all_reduce;
+  EXPECT_EQ(run(arguments + " -R 2"), 0) << printed_;
+  EXPECT_TRUE(has_printed("# -x 2: all_reduce takes thread blocks: copy engines sum nothing")) << printed_;
 }
 
 TEST(TimeRule, AThreadIsDoneWhenItsSlowestGpuIs) {

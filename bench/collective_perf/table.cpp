@@ -114,8 +114,8 @@ std::string heading_text(const Heading& heading) {
   std::string text = fmt::format("# lockstep version {} (nccl-tests 2.19.6 output format)\n", heading.version);
   text += fmt::format("# Collective test starting: {}\n", heading.flags.program);
   text += fmt::format(
-      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
-      "validation: {} graph: {} unalign: {}\n",
+      "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} validation: "
+      "{} graph: {} unalign: {}\n",
       heading.threads, heading.gpus, heading.flags.sizes.min_bytes, heading.flags.sizes.max_bytes,
       multiplies ? heading.flags.sizes.step_factor : heading.flags.sizes.step_bytes, multiplies ? "factor" : "bytes",
       heading.flags.warmup_iterations, heading.flags.iterations, heading.flags.calls_per_iteration,

@@ -37,7 +37,7 @@ struct Heading {
 // Text from the version line to the last device line.
 std::string heading_text(const Heading& heading);
 
-// Columns beside nccl-tests' own.
+// Columns that nccl-tests does not have.
 struct Columns {
   bool per_iteration = false;  // -I
   bool timestamps = false;     // -S

@@ -177,9 +177,10 @@ void Trial::time_blocking(int samples) {
   endpoint_.check();
 }
 
-// Each slot's output is poisoned once; after that, results that an earlier call left are wrong by themselves, as its
-// inputs were others. The barrier behind the calls keeps the next fill from racing with a peer's reads. Events are made
-// before a peer's kernel can wait for this rank's: a driver that allocates memory for them may wait for the device.
+// Each slot's output is poisoned once; after that, results left by an earlier call are wrong by themselves, because its
+// inputs were different. The barrier after the calls keeps the next fill from racing with a peer's reads. Events are
+// made before a peer's kernel can wait for this rank's: a driver that allocates memory for them may wait for the
+// device.
 void Trial::time_batch(int samples) {
   const int calls = samples * calls_per_sample();
   round_ = rounds_;

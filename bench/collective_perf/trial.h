@@ -1,8 +1,8 @@
-// One rank's part of one row: buffers, timed calls, and the check of every one of them.
+// One rank's part of one row: buffers, timed calls, and the check of every call.
 //
 // Calls are timed in batches. Each call of a batch has buffers of its own, so that the batch runs without a pause, as
 // in nccl-tests, and every output is still there to be checked afterwards. A batch is as long as fits into
-// batch_bytes; large messages are timed one by one, after a barrier.
+// batch_bytes; large messages are timed individually, each after a barrier.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,9 @@ class Trial {
         std::byte* pool, std::uint64_t& rounds, const TrialOptions& options);
 
   void warm_up(int iterations);
-  // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
+  // Runs one batch of at most `most_samples`, checks each of its calls, and adds to measured().
   void run_batch(int most_samples);
-  // Samples start anew; elements that were wrong before still count.
+  // Restarts sampling; elements that were wrong before still count.
   void drop_samples();
 
   // Mean time (us) of this many calls in a row, on buffers that a batch has filled; results are not checked.
@@ -117,7 +117,7 @@ struct PlanFacts : core::PlanRecord {
   std::optional<double> memory_us = {};
 };
 
-// The row's record, still without what it has from its run: number, transport and basis. time_us, algbw_gbps and
+// The row's record, still without the fields from its run: number, transport and basis. time_us, algbw_gbps and
 // busbw_gbps are known, and queued_us unless it is simulated; `facts` take the place of `plan`.
 struct RowResult : core::RowRecord {
   collectives::Operation operation = {};
@@ -127,7 +127,7 @@ struct RowResult : core::RowRecord {
 // The fields of a row's record that follow from its operation.
 core::RowRecord record_of(const collectives::Operation& operation, int num_ranks);
 
-// Bytes that algbw divides by: those of the busiest rank in all_to_all_v, else collectives::message_bytes.
+// Bytes that algbw is computed from: the busiest rank's in all_to_all_v, else collectives::message_bytes.
 std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks);
 
 // Sets algbw and busbw from the row's bytes and time.

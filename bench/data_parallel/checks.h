@@ -54,10 +54,10 @@ class BucketSums {
 // Returns the number of elements whose bits differ. Both have equal length.
 std::int64_t differing(std::span<const float> found, std::span<const float> wanted);
 
-// Sum of the gradients of every rank's share of the batch, computed by one rank, one share after the other.
+// Sum of the gradients of every rank's share of the batch, computed by one rank, share by share.
 class SerialSum {
  public:
-  // Takes the gradients of all buckets, one after the other, with their padding.
+  // Takes the concatenated gradients of all buckets, with their padding.
   SerialSum(std::span<const std::int64_t> bucket_elems, const GradientWire& wire);
   void add(std::span<const float> gradients);
 

@@ -63,14 +63,14 @@ TEST(GradientBounds, OfTwoShares) {
   const auto bf16 = bounds_of(shares, {DType::f32, CompressionWay::bf16});
   EXPECT_NEAR(bf16[0], u * 128 + u * (128 + u * 128), 1e-3 * bf16[0]);
   EXPECT_NEAR(bf16[1], u * 2 + u * (0 + u * 2), 1e-3 * bf16[1]);
-  // Half a scale of 100 / 127, of 28 / 127, and of the sum's, which may be as large as it is off by before.
+  // Half a scale of 100 / 127, of 28 / 127, and of the sum, which may be larger by the previous errors.
   const auto int8 = bounds_of(shares, {DType::f32, CompressionWay::int8});
   const double codes = 0.5 * 128 / 127;
   EXPECT_NEAR(int8[0], codes + 0.5 * (128 + codes) / 127, 1e-3 * int8[0]);
   EXPECT_NEAR(int8[1], int8[0], 1e-3 * int8[0]) << "of the block";
 }
 
-// A share leaves behind its second largest at most; 4 of 5 where there is room for all that are large enough.
+// A share drops its second largest at most; 4 of 5 are kept where there is room for all that are large enough.
 TEST(GradientBounds, OfTheLargestElements) {
   const std::vector<Vector> shares{{9, -5, 3, 1}, {2, 1, -7, 0}};
   const auto bounds = [&](const char* way) {

@@ -41,11 +41,11 @@ std::vector<trainer::TrainOptions> ddp_rows(const DdpFlags& flags);
 
 struct DdpSteps {
   trainer::TrainStep
-      made;  // the model is made from this; its step contains the gradient norm, which the steps below leave out
+      made;  // the model is made from this; its step contains the gradient norm, which the steps below lack
   schedules::Step overlapped;   // a bucket is reduced as soon as its last gradient is complete
   schedules::Step one_by_one;   // buckets are reduced after the backward has ended
   schedules::Step kernels;      // the step without collectives
-  schedules::Step collectives;  // the step without kernels: buckets one after the other
+  schedules::Step collectives;  // the step without kernels: buckets sequentially
 };
 
 // Takes checked options with ZeRO stage 0 and one pipeline stage.
@@ -70,15 +70,14 @@ double predicted_ms(const DdpSteps& steps, const schedules::StepTimeline& kernel
 
 // Each round runs every mode once, so that interference from the machine hits all alike: kernels alone, collectives
 // alone, buckets reduced during the backward (overlapped), and after it (serial). All start from the same weights and
-// the same tokens. Times are in ms, those of the slowest rank.
+// the same tokens. Times are in ms, on the slowest rank.
 struct DdpResult {
   step_bench::PartResult part;  // its worst is the largest error of an element as a fraction of its bound (checks.h)
   std::vector<double> backward_ms;   // time of each round during which buckets can travel: kernels alone
   std::vector<double> predicted_ms;  // step time of each round by the recurrence of buckets
   std::int32_t buckets = 0;
-  std::int64_t gradient_bytes = 0;  // per rank
-  bool in_planned_order =
-      true;  // in every round, no bucket's gradients were complete before those of the bucket before it
+  std::int64_t gradient_bytes = 0;   // per rank
+  bool in_planned_order = true;      // in every round, no bucket's gradients were complete before the previous bucket's
   double relative_error = 0;         // |reduced - sum| / |sum| over all gradients of a step, Euclidean norms
   schedules::Step step;              // overlapped
   schedules::StepTimeline timeline;  // the round whose step time is the median
@@ -131,7 +130,7 @@ std::string cap_text(const workload::Layout& layout);  // MiB per bucket, 0 for 
 
 // Main program of ddp_overlap_bench.
 
-// Runs every case that the flags ask for, prints a table and writes the records. Returns the exit status: 0, or that of
+// Runs all requested cases, prints a table and writes the records. Returns the exit status: 0, or that of
 // core::Failure if a row is wrong. With --serve it serves timed steps to the gate instead. Throws core::Error. Under
 // mpirun all ranks call it; rank 0 prints and writes.
 int run_ddp_overlap(const DdpFlags& flags, const program::Print& print);

@@ -76,19 +76,9 @@ void check(const DdpFlags& flags) {
 }  // namespace
 
 DdpFlags parse_ddp_flags(int argc, const char* const* argv) {
-  DdpFlags flags;
-  begin_step_flags(argc, argv, flags.step);
-  program::CommandLine line(flags.step.program +
-                            ": how much of the reduction of gradients a data-parallel training step hides.");
-  declare_step_flags(line, flags.step);
-  declare_all(line, kFlagsOfLayout, "Gradients");
-  declare_all(line, kSwept, "Gradients");
-  declare_all(line, kFlags, "Gradients");
-  line.parse(argc, argv);
-  read_step_flags(line, flags.step);
-  read_all(line, kFlagsOfLayout, flags.step.options.layout);
-  read_sweeps(line, kSwept, flags.step);
-  read_all(line, kFlags, flags);
+  auto flags =
+      parse_step_line<DdpFlags>(argc, argv, ": how much of the gradient reduction a data-parallel training step hides.",
+                                "Gradients", kFlagsOfLayout, kSwept, kFlags);
   check(flags);
   return flags;
 }
@@ -162,7 +152,7 @@ std::string best_text(const std::vector<TrainOptions>& rows, const std::vector<D
   if (group.size() > 1 && good == group.size()) {
     return place + "which buckets expose the least communication is " +
            core::undecided_text(widest, result.communication_ms()) +
-           " of it; more --steps or fewer ranks would decide it\n";
+           " of the communication; more --steps or fewer ranks would decide it\n";
   }
   const core::Estimate hidden = result.hidden();
   return place + fmt::format("{} expose the least communication: {:.2f} of {:.2f} ms{}; the step takes {:.2f} ms\n",
@@ -177,8 +167,7 @@ std::string checks_text(const std::vector<DdpResult>& results) {
   for (const DdpResult& result : results) most = std::max(most, result.part.worst());
   return fmt::format(
       "# gradients completed in bucket order in {} of {} rows; counted bytes equal the formula in {}; the largest "
-      "error of "
-      "a gradient is {:.2f} of its bound\n",
+      "error of a gradient is {:.2f} of its bound\n",
       count([](const DdpResult& r) { return r.in_planned_order; }), results.size(),
       count([](const DdpResult& r) { return r.part.sent_as_formula(); }), most);
 }
@@ -216,14 +205,12 @@ std::string ddp_heading_text(const StepFlags& flags, const std::vector<TrainOpti
   }
   text +=
       "# as: encoding of gradients on the wire; sent: bytes per rank and step, counted in the plans that ran;\n"
-      "# compute: kernels alone; backward: its part for the last microbatch; comm: buckets alone, one after the "
-      "other;\n"
+      "# compute: kernels alone; backward: its part for the last microbatch; comm: buckets alone, sequentially;\n"
       "#   step: buckets are reduced during the backward; after: after it; exposed: step - compute;\n"
-      "#   hidden: (comm - exposed) / min(comm, backward), none of one bucket; predicted: step time by the recurrence "
+      "#   hidden: (comm - exposed) / min(comm, backward), none for one bucket; predicted: step time by the recurrence "
       "of buckets;\n"
-      "#   error: Euclidean norm of the error of reduced gradients over that of their exact sum;\n"
-      "#   wrong: elements of gradients and weights that differ from those of `after` in any bit, or from those of one "
-      "rank\n"
+      "#   error: Euclidean norm of the error of reduced gradients over the norm of their exact sum;\n"
+      "#   wrong: elements of gradients and weights that differ from `after` in any bit, or from one rank\n"
       "#   that does all the work by more than the bound of the encoding (docs/metrics.md);\n"
       "#   times are medians over rounds, each of which runs every way once\n";
   return text;
@@ -323,20 +310,20 @@ int run_ddp_overlap(const DdpFlags& flags, const program::Print& plain) {
   const std::vector<TrainOptions> rows = ddp_rows(flags);
   if (serves(flags.step, rows, serve_ddp)) return 0;
   program::Progress progress("rows", rows.size());
-  const bool tells = program::tells(flags.step.options.mpi);
-  program::StepTable<DdpRow> table(ddp_columns(rows), progress.around(plain), tells ? flags.step.json_file : "");
+  const bool writes = program::writes_output(flags.step.options.mpi);
+  program::StepTable<DdpRow> table(ddp_columns(rows), progress.around(plain), writes ? flags.step.json_file : "");
   table.begin(mini_train::place_text(rows.front()) + ddp_heading_text(flags.step, rows));
   std::vector<DdpResult> results;
   for (const TrainOptions& row : rows) {
     const DdpResult& result = results.emplace_back(run_ddp(flags.step, row));
     progress.one_done();
-    if (!tells) continue;
+    if (!writes) continue;
     table.show({row, result}, result.wrong(), energy_text(result.part, &row == &rows.back()));
     const core::RunRecord run = mini_train::run_record(flags.step, row, row.layout.dp);
     table.write(run);
     table.write(schedule_record(run, row, result));
   }
-  return tells ? table.end(ddp_ending_text(rows, results)) : 0;
+  return writes ? table.end(ddp_ending_text(rows, results)) : 0;
 }
 
 }  // namespace lockstep::parallel_bench

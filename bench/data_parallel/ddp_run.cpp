@@ -53,7 +53,7 @@ core::Estimate DdpResult::hidden() const {
 std::string DdpResult::wrong() const {
   if (part.wrong() != 0) return fmt::format("{} elements of gradients or weights differ", part.wrong());
   if (part.sent_as_formula()) return "";
-  return fmt::format("{:.0f} bytes sent per rank, but the formula says {:.0f}", sent_bytes(), formula_bytes());
+  return fmt::format("{:.0f} bytes sent per rank, but the formula has {:.0f}", sent_bytes(), formula_bytes());
 }
 
 namespace {
@@ -106,12 +106,12 @@ class DdpPart final : public StepPart {
     shared_.tamper.reference(rank_.model());
     gradients_ = gradients_of(rank_.model());
     masters_ = masters_of(rank_.model());
-    if (tells() || shared_.options.mpi != nullptr) sum_all_shares();  // other processes cannot see rank 0's
+    if (is_first() || shared_.options.mpi != nullptr) sum_all_shares();  // other processes cannot see rank 0's
     rank_.mesh().messages.barrier();
     const SerialSum::Found found = shared_.serial->compare(gradients_);
     findings.wrong += found.beyond;
     findings.add_difference(found.most_of_bound);
-    if (tells()) shared_.result.relative_error = found.relative_error;
+    if (is_first()) shared_.result.relative_error = found.relative_error;
   }
 
   void check(Mode mode, Direction /*direction*/, step_bench::Findings& findings) override {
@@ -147,7 +147,7 @@ class DdpPart final : public StepPart {
     return mode == Mode::kernels ? steps.kernels : steps.collectives;
   }
 
-  // Runs every rank's share of the batch in one process, one share after the other, without collectives.
+  // Runs every rank's share of the batch in one process, share by share, without collectives.
   void sum_all_shares() {
     const GradientWire wire{shared_.options.layout.gradient, shared_.options.layout.compression};
     shared_.serial.emplace(elems_of_buckets(rank_.model()), wire);
@@ -162,7 +162,7 @@ class DdpPart final : public StepPart {
   }
 
   void add_round() {
-    if (!tells()) return;
+    if (!is_first()) return;
     const StepTimeline& kernels = of(Mode::kernels).timeline;
     DdpResult& result = shared_.result;
     result.backward_ms.push_back(backward_ms(shared_.steps.kernels, kernels));

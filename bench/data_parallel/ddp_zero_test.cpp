@@ -52,7 +52,7 @@ TEST(DdpSteps, FourWaysOfOneStep) {
   EXPECT_EQ(count_of(overlapped, Lane::compute), steps.kernels.of_rank.front().tasks.size());
 }
 
-// Kernels of 1 ms, one after the other, and collectives of `each_ms`.
+// Sequential kernels of 1 ms, and collectives of `each_ms`.
 StepTimeline timeline_of(const schedules::Step& step, double each_ms) {
   StepTimeline timeline;
   for (const RankStep& rank : step.of_rank) {
@@ -73,7 +73,7 @@ TEST(DdpTimes, TheRecurrenceOfWhatIsThere) {
   const std::vector<double> ready = ready_ms(steps, kernels);
   const auto all = static_cast<double>(steps.kernels.of_rank.front().tasks.size());
   EXPECT_TRUE(std::is_sorted(ready.begin(), ready.end()));
-  EXPECT_DOUBLE_EQ(ready.back(), all - 1);  // the optimizer is behind it
+  EXPECT_DOUBLE_EQ(ready.back(), all - 1);  // the optimizer follows it
   EXPECT_DOUBLE_EQ(predicted_ms(steps, kernels, timeline_of(steps.collectives, 0)), all);
   // Collectives so long that they follow each other from the first that is ready on.
   const auto buckets = static_cast<double>(ready.size());
@@ -175,8 +175,7 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   }
   const std::string text = ddp_ending_text(rows, results);
   EXPECT_NE(text.find("# dp 2, links of 10, 0.5: buckets of 25 MiB expose the least communication: 4.00 of 8.00 ms, "
-                      "50.00 % hidden; "
-                      "the step takes 14.00 ms"),
+                      "50.00 % hidden; the step takes 14.00 ms"),
             std::string::npos)
       << text;
   EXPECT_NE(ddp_ending_text(rows, unclear)
@@ -187,7 +186,7 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   EXPECT_EQ(unclear[0].hidden().high, 0);  // complete only when the backward ends
   EXPECT_EQ(program::share_text(unclear[1].hidden()), "undecided");
   EXPECT_NE(text.find("counted bytes equal the formula in 7;"), std::string::npos) << text;
-  EXPECT_EQ(results[1].wrong(), "99 bytes sent per rank, but the formula says 100");
+  EXPECT_EQ(results[1].wrong(), "99 bytes sent per rank, but the formula has 100");
   const auto text_of = [&](std::size_t row) { return program::row_text(ddp_columns(rows), {rows[row], results[row]}); };
   EXPECT_EQ(text_of(0).find('*'), std::string::npos);
   EXPECT_NE(text_of(2).find("64*"), std::string::npos);
@@ -227,7 +226,7 @@ TEST(ZeroForms, StageThreeGathersAnEmbeddingForForwardsOnly) {
                                       {64, parallel::ZeroGathers::once_a_microbatch}});
   EXPECT_EQ(bytes_of(forms.held, MemoryKind::weights), 3 * 64 / 4 * 4);
   EXPECT_EQ(bytes_of(forms.held, MemoryKind::optimizer), 3 * 64 / 4 * 8);
-  const std::int64_t pass = std::int64_t{3} * 16 * 4;  // bytes that a rank sends to gather one of them
+  const std::int64_t pass = std::int64_t{3} * 16 * 4;  // bytes that a rank sends to gather the weights once
   EXPECT_EQ(forms.sent.weights, (2 * 3 + 1 + 3) * pass);
   EXPECT_EQ(forms.sent.gradients, std::int64_t{3} * 3 * pass);
   EXPECT_EQ(forms.most_weights, 3 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead
@@ -255,7 +254,7 @@ TEST(ZeroRun, BytesAreTheFormulasWithTiedAndUntiedEmbeddings) {
   }
 }
 
-// llama-nano on two ranks, in f32: every parameter is sent twice by halves, and those of the embedding once.
+// llama-nano on two ranks, in f32: every parameter is sent twice by halves, and the embedding's once.
 TEST(ZeroRun, AnUntiedEmbeddingIsSentOnce) {
   StepFlags flags = small_zero_flags();
   flags.options.model = workload::parse_model("llama-nano,sequence=16");
@@ -317,7 +316,7 @@ TEST(ZeroRun, BytesAreTheFormulasWithAllKindsBeyondTheDevice) {
   }
 }
 
-// ZeRO++: weights as codes, a secondary copy of them, gradients as codes in one hop and in two.
+// ZeRO++: weights as codes, a secondary copy of the weights, gradients as codes in one hop and in two.
 TEST(ZeroRun, BytesAreTheFormulasWithAllOfZeroPlusPlus) {
   const StepFlags flags = small_zero_flags("2");
   const std::string layout = "dp=4,zero=3,dtype=bf16,secondary_ranks=2";

@@ -121,12 +121,12 @@ void place_in(transports::MpiWorld* mpi, StepFlags& flags) {
   flags.sweeps.front().values = {{kRanks.front().names, std::to_string(mpi->placement().num_ranks)}};
 }
 
-StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& made, const trainer::Corpus& corpus,
-                   backends::MeshRank& mesh, const trainer::ChannelMap& channels)
+StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& train_step,
+                   const trainer::Corpus& corpus, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
     : options_(options),
       corpus_(corpus),
       mesh_(mesh),
-      steps_(options, made, mesh, channels),
+      steps_(options, train_step, mesh, channels),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
   load(model().place().dp);
 }

@@ -28,7 +28,7 @@ namespace lockstep::parallel_bench {
 
 inline constexpr int kMostReplicas = 64;
 
-// A flag with a list of values for a field of the layout: each row is run with each of them, if it has use for them.
+// A flag with a list of values for a field of the layout: each row that has a use for the flag is run with each value.
 struct SweptFlag : mini_train::LayoutFlag {
   bool (*applies)(const workload::Layout& row) = [](const workload::Layout&) { return true; };
 };
@@ -38,7 +38,7 @@ struct Sweep {
 };
 
 struct StepFlags : program::Invocation {
-  std::string model = "micro";    // --model; other flags change parts of it
+  std::string model = "micro";    // --model; other flags override its fields
   trainer::TrainOptions options;  // all options but those that are swept
   mini_train::SequenceFlags sequences;
   std::vector<Sweep> sweeps;  // in the order of nesting; the first is of data-parallel ranks
@@ -55,6 +55,25 @@ void read_step_flags(const program::CommandLine& line, StepFlags& flags);
 void begin_step_flags(int argc, const char* const* argv, StepFlags& flags);
 // Adds the lists of these flags, given or by default.
 void read_sweeps(const program::CommandLine& line, std::span<const SweptFlag> table, StepFlags& flags);
+// Reads a benchmark's command line: the flags above, and under `group` fields of the layout, swept fields, and flags of
+// its own. `about`: what it does, after its name.
+template <class Flags, class OfLayout, class Swept, class Own>
+Flags parse_step_line(int argc, const char* const* argv, const char* about, const char* group,
+                      const OfLayout& of_layout, const Swept& swept, const Own& own) {
+  Flags flags;
+  begin_step_flags(argc, argv, flags.step);
+  program::CommandLine line(flags.step.program + about);
+  declare_step_flags(line, flags.step);
+  declare_all(line, of_layout, group);
+  declare_all(line, swept, group);
+  declare_all(line, own, group);
+  line.parse(argc, argv);
+  read_step_flags(line, flags.step);
+  read_all(line, of_layout, flags.step.options.layout);
+  read_sweeps(line, swept, flags.step);
+  read_all(line, own, flags);
+  return flags;
+}
 // The layouts of all rows.
 std::vector<workload::Layout> swept_layouts(const StepFlags& flags);
 // A row of these benchmarks, without checks of its own.
@@ -81,7 +100,7 @@ int run_placed(const char* program, int argc, char** argv, Flags (*parse)(int, c
 class StepRank {
  public:
   // Called on the rank's own thread. The arguments must outlive this.
-  StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& made, const trainer::Corpus& corpus,
+  StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& train_step, const trainer::Corpus& corpus,
            backends::MeshRank& mesh, const trainer::ChannelMap& channels);
 
   // All ranks call it together before a step is run (RankSteps::rehearse).
@@ -90,7 +109,7 @@ class StepRank {
   // Loads the tokens of data-parallel rank `replica`; at the start they are this rank's own.
   void load(std::int32_t replica);
 
-  // Gradients are zeroed. `number` is that of the optimizer step, from 1.
+  // Zeroes the gradients. `number`: of the optimizer step, from 1.
   void begin(trainer::TrainWorker& worker, std::int64_t number, bool rehearses = false);
   // Runs a step that has begun: all ranks together, unless it has no collectives.
   std::vector<schedules::TaskSpan> run(trainer::TrainWorker& worker, const schedules::Step& step) {
@@ -144,7 +163,7 @@ class StepPart : public step_bench::TimedPart {
 
  protected:
   virtual void prepare(step_bench::Mode mode) = 0;  // begins the step
-  bool tells() const { return rank_.rank() == 0; }
+  bool is_first() const { return rank_.rank() == 0; }
 
   StepRank rank_;
 };

@@ -102,7 +102,7 @@ std::string zero_heading_text(const ZeroFlags& flags, const trainer::TrainOption
 
 // Main program of zero_bench.
 
-// Runs every row that the flags ask for, prints a table and writes the records. Returns the exit status: 0, or that of
+// Runs all requested rows, prints a table and writes the records. Returns the exit status: 0, or that of
 // core::Failure if a row is wrong. Throws core::Error. Under mpirun all ranks call it; rank 0 prints and writes.
 int run_zero_bench(const ZeroFlags& flags, const program::Print& print);
 

@@ -28,24 +28,24 @@ bool shards_weights(const Layout& row) {
 const std::array kSwept{
     SweptFlag{{"--dtype", "f32,bf16",
                "dtypes of weights and activations, a list: f32, bf16, f16 (with f32 master weights)", "dtype"}},
-    SweptFlag{{"--grad-dtype", "f32", "dtypes of gradients, a list; one other than f32 runs only with the same --dtype",
-               "grad_dtype"}},
+    SweptFlag{{"--grad-dtype", "f32",
+               "dtypes of gradients, a list; a dtype other than f32 runs only with the same --dtype", "grad_dtype"}},
     SweptFlag{{"--zero", "0,1,2,3",
                "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 also gradients, 3 also weights",
                "zero"}},
     SweptFlag{{"--shard-ranks", "0",
-               "neighbouring ranks that share one set of shards, in stages 1 to 3, a list; other ranks have "
-               "replicas of it (HSDP); 0: all ranks share one set",
+               "neighbouring ranks that share one set of shards, in stages 1 to 3, a list; other ranks hold replicas "
+               "(HSDP); 0: all ranks share one set",
                "shard_ranks", kMostReplicas},
               is_sharded},
     SweptFlag{{"--secondary-ranks", "0",
-               "stage 3, a list: neighbouring ranks that share a secondary copy of the weights, from which "
-               "backwards gather them (hpZ of ZeRO++); 0: no such copy",
+               "stage 3, a list: neighbouring ranks that share a secondary copy of the weights, from which backwards "
+               "gather them (hpZ of ZeRO++); 0: no such copy",
                "secondary_ranks", kMostReplicas},
               shards_weights},
     SweptFlag{{"--weight-compression", "none",
-               "stage 3, a list: encoding of weights in all-gathers over all ranks that share them (qwZ): none, "
-               "int8, int4, fp8",
+               "stage 3, a list: encoding of weights in all-gathers over all ranks that share them (qwZ): none, int8, "
+               "int4, fp8",
                "weight_compression"},
               shards_weights},
     SweptFlag{{"--compression", "none",
@@ -53,11 +53,11 @@ const std::array kSwept{
                "compression"},
               is_sharded},
     SweptFlag{{"--near-ranks", "0",
-               "with --compression, a list: neighbouring ranks that sum gradients first, so that only sums travel "
-               "further (qgZ in two hops); 0: one exchange among all",
+               "with --compression, a list: neighbouring ranks that sum gradients first, so that only sums go further "
+               "(qgZ in two hops); 0: one exchange among all",
                "near_ranks", kMostReplicas},
               [](const Layout& row) { return row.compression.given(); }},
-    SweptFlag{{"--prefetch", "1,0", "stage 3, a list: 1 gathers units ahead of their use, 0 when they are needed",
+    SweptFlag{{"--prefetch", "1,0", "stage 3, a list: 1 prefetches units, 0 gathers them when they are needed",
                "overlap_params"},
               shards_weights},
     SweptFlag{{"--offload", "none",
@@ -66,18 +66,19 @@ const std::array kSwept{
                "offload"}},
     SweptFlag{{"--update", "step_end",
                "when weights are updated, a list: step_end (all at once, when the norm of all gradients is known), "
-               "per_bucket (each gradient bucket after its last reduction, between kernels of the backward; then "
-               "its gradients are given up)",
+               "per_bucket (each gradient bucket after its last reduction, between kernels of the backward; which then "
+               "frees its gradients)",
                "update"}},
 };
 
 constexpr std::array kFlagsOfLayout{
     LayoutFlag{"--recompute", "none", "activations that the backward recomputes: none, selective or full", "recompute"},
-    LayoutFlag{"--mlp-tiles", "1", "tiles of each MLP, which run, and with --zero 3 are gathered, one by one",
-               "mlp_tiles", 65536},
+    LayoutFlag{"--mlp-tiles", "1",
+               "number of tiles of each MLP; tiles run, and with --zero 3 are gathered, sequentially", "mlp_tiles",
+               65536},
     LayoutFlag{"--offload-ahead", "1",
-               "layers whose time the copies of activations have, and of weights that are offloaded", "offload_ahead",
-               1024},
+               "number of layers by which copies of offloaded activations and weights begin in advance",
+               "offload_ahead", 1024},
     LayoutFlag{"--bucket-cap-mb", "25",
                "MiB of gradients per bucket in stages 0 to 2; the first bucket has 1 MiB; 0: one bucket for all",
                "bucket_mb"},
@@ -93,11 +94,12 @@ const std::array kFlags{
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = program::file_name(v); }},
     Flag{"--device-memory", "0",
-         "bytes (512M, 2G) that a rank's tensors may take: a row that needs more is refused; 0: the available memory",
+         "memory limit for a rank's tensors in bytes (512M, 2G): rows that need more are refused; 0: the available "
+         "memory",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.device_memory = v.size_bytes(); }},
-    Flag{"--psi", "7.5e9", "parameters for which the heading prints the table of the ZeRO paper",
+    Flag{"--psi", "7.5e9", "number of parameters for the ZeRO paper's table in the heading",
          [](ZeroFlags& f, const FlagValue& v) { f.psi = v.number(0, 1e15); }},
-    Flag{"--psi-ranks", "64", "ranks for which it prints that table",
+    Flag{"--psi-ranks", "64", "number of ranks for that table",
          [](ZeroFlags& f, const FlagValue& v) { f.psi_ranks = program::integer(v, 1, 1 << 24); }},
 };
 
@@ -112,19 +114,9 @@ std::vector<Layout> layouts_of(const StepFlags& flags) {
 }  // namespace
 
 ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
-  ZeroFlags flags;
-  begin_step_flags(argc, argv, flags.step);
-  program::CommandLine line(flags.step.program +
-                            ": bytes held, bytes sent and step time per rank, for each stage of ZeRO.");
-  declare_step_flags(line, flags.step);
-  declare_all(line, kSwept, "Sharding");
-  declare_all(line, kFlagsOfLayout, "Sharding");
-  declare_all(line, kFlags, "Sharding");
-  line.parse(argc, argv);
-  read_step_flags(line, flags.step);
-  read_sweeps(line, kSwept, flags.step);
-  read_all(line, kFlagsOfLayout, flags.step.options.layout);
-  read_all(line, kFlags, flags);
+  auto flags =
+      parse_step_line<ZeroFlags>(argc, argv, ": bytes held, bytes sent and step time per rank, for each stage of ZeRO.",
+                                 "Sharding", kFlagsOfLayout, kSwept, kFlags);
   const Layout& layout = flags.step.options.layout;
   if (layout.mlp_tiles > 1 && layout.recompute == workload::Recompute::full) {
     throw core::usage_error(

@@ -83,21 +83,21 @@ std::string zero_heading_text(const ZeroFlags& flags, const TrainOptions& option
   const workload::Model& model = options.model;
   return fmt::format(
              "# lockstep version {}, {}: training steps with parameters sharded over data-parallel ranks\n"
-             "# {}: {} layers, hidden {}, {} parameters; per rank: {} microbatch{} of {} sequences of {} tokens, "
-             "{} thread{}\n",
+             "# {}: {} layers, hidden {}, {} parameters; per rank: {} microbatch{} of {} sequences of {} tokens, {} "
+             "thread{}\n",
              core::build().version, flags.step.program, title_of(model), model.layers, model.hidden,
              parameters_of(model), options.layout.microbatches, options.layout.microbatches == 1 ? "" : "es",
              options.layout.microbatch_size, options.model.sequence, options.threads, options.threads == 1 ? "" : "s") +
          paper_text(flags) +
-         "# weights, gradients, optimizer: bytes per rank between steps, as its allocator counts them; formula: "
-         "their sum;\n"
+         "# weights, gradients, optimizer: bytes per rank between steps, as its allocator counts them; formula: their "
+         "sum;\n"
          "#   peak: peak bytes of weights, of gradients, and of all kinds (with activations and buffers) in a step;\n"
          "#   shards: ranks that share a set of shards; each set has dp / shards replicas (HSDP);\n"
          "#   sent: per rank and step, by gathers of weights (w) and reductions of gradients (g) within a set of "
          "shards, and over\n"
          "#   replicas of shards (r), with as little traffic as a ring;\n"
-         "#   offload: o optimizer, g gradients, p parameters, a activations; in h host memory, f files; moved: "
-         "bytes of\n"
+         "#   offload: o optimizer, g gradients, p parameters, a activations; in h host memory, f files; moved: bytes "
+         "of\n"
          "#   each that a rank copies to the device and back per step;\n"
          "#   updated: all weights at the end of the step, or each bucket after its reduction, which then frees its "
          "gradients;\n"
@@ -224,23 +224,23 @@ int run_zero_bench(const ZeroFlags& flags, const program::Print& plain) {
   const std::vector<TrainOptions> rows = zero_rows(flags);
   if (serves(flags.step, rows, serve_zero)) return 0;
   program::Progress progress("rows", rows.size());
-  const bool tells = program::tells(flags.step.options.mpi);
+  const bool writes = program::writes_output(flags.step.options.mpi);
   const core::RunRecord run = run_record_of(flags.step, rows);
-  program::StepTable<Row> table(columns(), progress.around(plain), tells ? flags.step.json_file : "");
+  program::StepTable<Row> table(columns(), progress.around(plain), writes ? flags.step.json_file : "");
   table.begin(mini_train::place_text(rows.back()) + zero_heading_text(flags, rows.front()));
   table.write(run);
   for (const TrainOptions& row : rows) {
     const ZeroResult result = run_zero(flags.step, row);
     progress.one_done();
-    if (!tells) continue;
+    if (!writes) continue;
     table.add({row, result}, sharding_record(run, row, result),
               plus_text(row.layout, result) + energy_text(result.part, &row == &rows.back()));
   }
-  if (!tells) return 0;
+  if (!writes) return 0;
   return table.end(table.wrong() == 0
                        ? fmt::format("# {} rows hold and send exactly the bytes of the formulas\n", table.rows())
-                       : fmt::format("# {} of {} rows hold or send other bytes than the formulas say\n", table.wrong(),
-                                     table.rows()));
+                       : fmt::format("# {} of {} rows hold or send a number of bytes that differs from the formulas\n",
+                                     table.wrong(), table.rows()));
 }
 
 }  // namespace lockstep::parallel_bench

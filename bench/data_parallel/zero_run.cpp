@@ -173,7 +173,7 @@ class ZeroPart final : public StepPart {
 
   // Bytes of each kind between steps, the peak of each, and of all at the peak.
   std::vector<double> figures() override {
-    if (tells()) fill_in_result();
+    if (is_first()) fill_in_result();
     const parallel::Memory& memory = rank_.model().memory();
     std::vector<double> figures;
     for (const BytesByKind& bytes : {memory.now(), memory.peak_of_each()})

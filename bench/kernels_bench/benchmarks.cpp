@@ -65,8 +65,8 @@ std::vector<KernelCase> cases_of_step(const workload::Model& model, const worklo
   std::set<std::string> names;
   // Pricing a step asks for the price of each of its kernels, which are collected here.
   const auto take = [&](const workload::KernelCall& call) -> std::int64_t {
-    std::optional<KernelCase> one = case_of_call(call, model, layout);
-    if (one && names.insert(one->name()).second) cases.push_back(std::move(*one));
+    std::optional<KernelCase> kernel_case = case_of_call(call, model, layout);
+    if (kernel_case && names.insert(kernel_case->name()).second) cases.push_back(std::move(*kernel_case));
     return 0;
   };
   works_of(model, layout, schedule_of(layout), {.kernel = take});
@@ -76,7 +76,7 @@ std::vector<KernelCase> cases_of_step(const workload::Model& model, const worklo
 namespace {
 
 constexpr std::int64_t kMostSamples = 200;  // per trial; a sample is then a batch of calls
-// Where a time budget leaves little for each benchmark: one sample may be of a moment when another program ran.
+// Where a time budget leaves little for each benchmark: a single sample may have been taken while another program ran.
 constexpr std::size_t kFewestSamples = 5;
 constexpr double kFewestSamplesS = 0.25;
 
@@ -96,7 +96,7 @@ void count(benchmark::State& state, const Bench& bench, const Instance& instance
 }
 
 // Google Benchmark runs a trial's samples once. Those that a change of clocks spoils are re-measured afterwards, so
-// that its own mean, which we do not record, is still of the first.
+// that its own mean, which we do not record, still covers the first.
 void time_instance(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
   const std::int64_t calls = (state.max_iterations + kMostSamples - 1) / kMostSamples;
   Trial trial;
@@ -142,8 +142,8 @@ void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbe
   if (outcome.status != "ok") state.SkipWithError((outcome.status + ": " + outcome.error).c_str());
 }
 
-// True for the names that --benchmark_filter chooses. The endings that Google Benchmark's JSON gives to names are no
-// part of it.
+// True for the names that --benchmark_filter chooses. The endings that Google Benchmark's JSON adds to names are not
+// part of a name.
 std::function<bool(const std::string& name)> benchmark_filter() {
   std::string filter = benchmark::GetBenchmarkFilter();
   for (const std::string ending : {"/min_time:", "/manual_time"}) {
@@ -190,12 +190,12 @@ double Bench::cold_bytes() const {
 
 void make_instances(Bench& bench) {
   const std::vector<int> threads = bench.flags.device == "cpu" ? bench.flags.threads : std::vector<int>{1};
-  for (const kernels::KernelCase& one : bench.cases) {
+  for (const kernels::KernelCase& bench_case : bench.cases) {
     for (int number : threads) {
       for (const std::string& timing : timings_of(bench.flags.device)) {
         for (Cache cache : bench.flags.caches) {
           for (int copies : bench.flags.copies) {
-            bench.instances.push_back({&one, {bench.flags.device, number, cache, copies}, timing});
+            bench.instances.push_back({&bench_case, {bench.flags.device, number, cache, copies}, timing});
           }
         }
       }
@@ -213,14 +213,14 @@ std::vector<Instance*> chosen_instances(Bench& bench) {
 }
 
 std::size_t every_kernel_first(std::vector<Instance*>& instances) {
-  const auto of_case = [](const Instance* one) {  // cases are in one vector, in the order of the list
-    return std::tuple(one->one, -one->setting.threads, one->setting.cache != Cache::cold);
+  const auto of_case = [](const Instance* instance) {  // cases are in one vector, in the order of the list
+    return std::tuple(instance->one, -instance->setting.threads, instance->setting.cache != Cache::cold);
   };
   std::stable_sort(instances.begin(), instances.end(),
                    [&](const Instance* a, const Instance* b) { return of_case(a) < of_case(b); });
   std::map<std::string, int> met;  // instances of each kernel
   std::map<const Instance*, int> round;
-  for (const Instance* one : instances) round[one] = met[one->one->kernel]++;
+  for (const Instance* instance : instances) round[instance] = met[instance->one->kernel]++;
   std::stable_sort(instances.begin(), instances.end(),
                    [&](const Instance* a, const Instance* b) { return round.at(a) < round.at(b); });
   return met.size();

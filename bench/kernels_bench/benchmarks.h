@@ -66,11 +66,11 @@ struct Instance {
 
 class Neighbours {
  public:
-  // Starts setting.copies - 1 copies on the CPU, each with setting.threads cores and its own operands; `cold_bytes` and
-  // `gemm` are those of the timed kernel (WorkbenchOptions). They run repeatedly until this is destroyed. Throws if a
+  // Starts setting.copies - 1 copies on the CPU, each with setting.threads cores and its own operands, and with the
+  // timed kernel's `cold_bytes` and `gemm` (WorkbenchOptions). They run repeatedly until this is destroyed. Throws if a
   // copy's first call throws.
-  Neighbours(const kernels::KernelCase& one, const Patterns& patterns, const Setting& setting, double cold_bytes,
-             const std::string& gemm);
+  Neighbours(const kernels::KernelCase& kernel_case, const Patterns& patterns, const Setting& setting,
+             double cold_bytes, const std::string& gemm);
 
   // True if a copy has stopped, so that the timed kernel has run without it.
   bool has_failed() const { return has_failed_; }
@@ -82,7 +82,7 @@ class Neighbours {
   std::vector<std::jthread> threads_;
 };
 
-// Runs instances one after the other and reuses threads, memory, inputs and checks.
+// Runs instances sequentially and reuses threads, memory, inputs and checks.
 
 struct WorkbenchOptions {
   std::string device = "cpu";
@@ -95,7 +95,7 @@ struct WorkbenchOptions {
 };
 
 // Returns whether a reference in f64 takes at most about a second.
-bool is_checkable(const kernels::KernelCase& one);
+bool is_checkable(const kernels::KernelCase& kernel_case);
 
 class Workbench {
  public:
@@ -110,7 +110,7 @@ class Workbench {
 
  private:
   void enter_device(const Instance& instance);
-  void take_case(const kernels::KernelCase& one);
+  void take_case(const kernels::KernelCase& kernel_case);
   void take_operands(const Instance& instance);
 
   WorkbenchOptions options_;
@@ -141,7 +141,7 @@ struct Bench {
 
   // Seconds that are left of --time-budget; nullopt without one.
   std::optional<double> seconds_left() const;
-  // Bytes of operands to rotate through so that no cache of the device holds any of them from call to call.
+  // Bytes of operands to rotate through so that no cache of the device keeps any from call to call.
   double cold_bytes() const;
   std::optional<Bound> bound_of_instance(const Instance& instance) const {
     return bound_of(work_of(*instance.one), instance.setting, ceilings, machine.caches);
@@ -160,13 +160,13 @@ std::vector<Instance*> chosen_instances(Bench& bench);
 std::size_t every_kernel_first(std::vector<Instance*>& instances);
 
 // With a time budget, the remaining time is divided among the instances in this order, and those that would begin after
-// its end are left out, except one of each kernel.
+// its end are skipped, except one of each kernel.
 void register_benchmarks(Bench& bench, Workbench& workbench);
 
 // The kernels of a training step as cases, with the step's shapes and dtypes.
 
-// Each kernel once, in the order of a step: those of the stages' layers, embedding and head, and the optimizer's. Work
-// that other frameworks launch but this library has no kernel for is left out. The layout must fit the model
+// Each kernel once, in the order of a step: in the stages' layers, embedding and head, then in the optimizer. Work
+// that other frameworks launch but this library has no kernel for is omitted. The layout must fit the model
 // (why_invalid()).
 std::vector<kernels::KernelCase> cases_of_step(const workload::Model& model, const workload::Layout& layout);
 

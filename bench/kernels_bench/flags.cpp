@@ -90,9 +90,7 @@ const std::array kFlags{
     Flag{"--model", "none",
          "time the kernels of a training step of this model (as mini_train --model) in each --layout",
          [](BenchFlags& f, const FlagValue& v) {
-           if (v.text == "none") return;
-           v.parsed_by(workload::parse_model);
-           f.model = v.text;
+           if (v.text != "none") f.model = v.checked_by(workload::parse_model);
          }},
     Flag{"--layout", "one rank", "layouts of --model (as mini_train --layout), separated by semicolons",
          [](BenchFlags& f, const FlagValue& v) { f.layouts = text_list(v, ';'); }},
@@ -110,15 +108,14 @@ const std::array kFlags{
          [](BenchFlags& f, const FlagValue& v) { f.choices.experts = v.one_of(kernels::kExpertsChoices); }},
     program::json_flag<BenchFlags>(),
     Flag{"--time-budget", "none",
-         "seconds for the whole run; one shape of each kernel is timed first, and in any case; more shapes and ways "
-         "that "
-         "would start later are left out, and recorded so",
+         "seconds for the whole run; one shape of each kernel is always timed, and first; shapes and ways that would "
+         "start later are skipped, and recorded as skipped",
          [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait for a GPU fails",
          [](BenchFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
     Flag{"--check", "1", "0: do not compare results with their references",
          [](BenchFlags& f, const FlagValue& v) { f.check = v.yes_or_no(); }},
-    Flag{"--ceilings", "1", "0: do not measure the machine's peaks; results are then not given as shares of the peaks",
+    Flag{"--ceilings", "1", "0: do not measure the machine's peaks; results are then not compared with them",
          [](BenchFlags& f, const FlagValue& v) { f.ceilings = v.yes_or_no(); }},
     Flag{"--seed", "1", "seed of the operands' values",
          [](BenchFlags& f, const FlagValue& v) { f.seed = static_cast<std::uint64_t>(v.integer(0, kMostSeed)); }},

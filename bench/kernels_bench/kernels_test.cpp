@@ -106,7 +106,7 @@ TEST(TimeBudget, OneOfEachKernelComesFirstInTheMainWay) {
   }
   make_instances(bench);
   std::vector<Instance*> order;
-  for (Instance& one : bench.instances) order.push_back(&one);
+  for (Instance& instance : bench.instances) order.push_back(&instance);
   ASSERT_EQ(order.size(), 16U);
   EXPECT_EQ(every_kernel_first(order), 2U);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -199,13 +199,13 @@ TEST(Roofline, WithoutCeilingsThereIsNoBound) {
 }
 
 kernels::KernelCase reading(double declared_bytes) {
-  kernels::KernelCase one;
-  one.dtype = DType::f32;
-  one.cost.bytes = declared_bytes;
-  one.operands = {{"ids", kernels::Access::read, DType::i32, 10, {}, 1},
-                  {"table", kernels::Access::read, DType::f32, 1'000'000, {}, 1},
-                  {"y", kernels::Access::write, DType::f32, 100, {}, 1}};
-  return one;
+  kernels::KernelCase kernel_case;
+  kernel_case.dtype = DType::f32;
+  kernel_case.cost.bytes = declared_bytes;
+  kernel_case.operands = {{"ids", kernels::Access::read, DType::i32, 10, {}, 1},
+                          {"table", kernels::Access::read, DType::f32, 1'000'000, {}, 1},
+                          {"y", kernels::Access::write, DType::f32, 100, {}, 1}};
+  return kernel_case;
 }
 
 TEST(Roofline, OfATableOnlyTheRowsThatAreNamedCount) {
@@ -221,11 +221,11 @@ TEST(Roofline, OperandsThatAreTouchedWhollyCountWholly) {
 }
 
 TEST(Roofline, AnUpdateIsTwoPassesOverOneFootprint) {
-  kernels::KernelCase one = reading(40 + 2 * 300 + 300);
-  one.operands[1].access = kernels::Access::update;
-  one.operands[2].access = kernels::Access::read;
-  one.operands[2].elems = 75;
-  const Work work = work_of(one);
+  kernels::KernelCase kernel_case = reading(40 + 2 * 300 + 300);
+  kernel_case.operands[1].access = kernels::Access::update;
+  kernel_case.operands[2].access = kernels::Access::read;
+  kernel_case.operands[2].elems = 75;
+  const Work work = work_of(kernel_case);
   EXPECT_DOUBLE_EQ(work.footprint_bytes, 40 + 300 + 300);
   EXPECT_DOUBLE_EQ(work.written_share, 300.0 / 940);
 }
@@ -287,10 +287,10 @@ TEST(OperandSets, EverySetHoldsTheInputsApartFromEachOther) {
 TEST(OperandSets, ATableIsThereOnceAndEachSetNamesOtherRows) {
   Fixture f;
   const std::int64_t rows = 1000;
-  const kernels::KernelCase one =
+  const kernels::KernelCase kernel_case =
       kernels::make_case(kernels::EmbeddingForward{.tokens = 4, .rows = rows, .columns = 64},
                          {.shape = "V1000", .draws = {{"ids", {.kind = kernels::Draw::Kind::index, .below = rows}}}});
-  OperandSets sets(f.arena, one, exact_patterns(one, 1), 1e5);
+  OperandSets sets(f.arena, kernel_case, exact_patterns(kernel_case, 1), 1e5);
   EXPECT_GT(sets.number(), 20u) << "as many as touch 1e5 bytes";
   std::set<void*> tables;
   std::set<void*> outputs;
@@ -312,10 +312,10 @@ TEST(OperandSets, ATableIsThereOnceAndEachSetNamesOtherRows) {
 
 TEST(OperandSets, LongOperandsRepeatAPatternOfTheSameKind) {
   Fixture f;
-  for (kernels::KernelCase& one : kernels::activation_bench_cases()) {
-    const Patterns patterns = short_patterns(one, 1);
-    OperandSets sets(f.arena, one, patterns, 0);
-    const kernels::CaseOperand& x = one.operands[0];
+  for (kernels::KernelCase& bench_case : kernels::activation_bench_cases()) {
+    const Patterns patterns = short_patterns(bench_case, 1);
+    OperandSets sets(f.arena, bench_case, patterns, 0);
+    const kernels::CaseOperand& x = bench_case.operands[0];
     const std::vector<double> values = kernels::load(x.dtype, sets.next()[0], x.elems);
     EXPECT_LT(patterns[0].size(), x.bytes());
     EXPECT_EQ(values[5], values[5 + (1 << 18)]);

@@ -19,10 +19,10 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-std::vector<core::OperandRecord> operand_records(const kernels::KernelCase& one) {
+std::vector<core::OperandRecord> operand_records(const kernels::KernelCase& kernel_case) {
   constexpr std::array kAccess{"read", "write", "update"};  // in the order of kernels::Access
   std::vector<core::OperandRecord> records;
-  for (const kernels::CaseOperand& operand : one.operands) {
+  for (const kernels::CaseOperand& operand : kernel_case.operands) {
     records.push_back({operand.name, kAccess.at(static_cast<std::size_t>(operand.access)),
                        std::string(core::short_name_of(operand.dtype)), static_cast<std::int64_t>(operand.bytes())});
   }
@@ -79,13 +79,13 @@ core::CeilingRecord ceiling_record(const std::string& run, const Ceiling& ceilin
 
 core::KernelRecord kernel_record(const std::string& run, const Bench& bench, const Instance& instance,
                                  std::size_t repetitions) {
-  const kernels::KernelCase& one = *instance.one;
+  const kernels::KernelCase& kernel_case = *instance.one;
   const Outcome& outcome = instance.outcome;
   core::KernelRecord record;
   record.run = run;
-  record.kernel = one.kernel;
-  record.shape = one.shape;
-  record.dtype = core::short_name_of(one.dtype);
+  record.kernel = kernel_case.kernel;
+  record.shape = kernel_case.shape;
+  record.dtype = core::short_name_of(kernel_case.dtype);
   record.device = instance.setting.device;
   record.threads = instance.setting.threads;
   record.copies = instance.setting.copies;
@@ -96,16 +96,16 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
   record.status = outcome.status;
   record.checked = outcome.checked;
   if (!outcome.error.empty()) record.error = outcome.error;
-  record.flops = one.cost.flops;
-  record.bytes = one.cost.bytes;
-  record.operands = operand_records(one);
+  record.flops = kernel_case.cost.flops;
+  record.bytes = kernel_case.cost.bytes;
+  record.operands = operand_records(kernel_case);
   record.gpu_states = outcome.gpu_states;
   record.gpu_clocks = outcome.gpu_clocks;
   if (outcome.status != "ok" || outcome.trials.empty()) return record;
   add_times(record, outcome.trials, repetitions);
   const double median_us = core::median(record.samples_us);
-  record.gbps = one.cost.bytes / median_us / 1e3;
-  record.gflops = one.cost.flops / median_us / 1e3;
+  record.gbps = kernel_case.cost.bytes / median_us / 1e3;
+  record.gflops = kernel_case.cost.flops / median_us / 1e3;
   if (const auto bound = bench.bound_of_instance(instance)) {
     record.bound = bound->name;
     record.ceiling_us = bound->us;

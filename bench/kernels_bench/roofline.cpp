@@ -257,10 +257,10 @@ constexpr int kSamples = 60;
 
 // Returns the mean time of a call in each sample. The first call, which may choose an algorithm or allocate, is
 // excluded.
-std::vector<double> call_times_us(TimedDevice& timed, Arena& arena, const kernels::KernelCase& one,
+std::vector<double> call_times_us(TimedDevice& timed, Arena& arena, const kernels::KernelCase& kernel_case,
                                   std::int64_t calls) {
-  OperandSets sets(arena, one, short_patterns(one, /*seed=*/1), 0);
-  const auto call = [&] { one.run(sets.next(), timed.context()); };
+  OperandSets sets(arena, kernel_case, short_patterns(kernel_case, /*seed=*/1), 0);
+  const auto call = [&] { kernel_case.run(sets.next(), timed.context()); };
   call();
   timed.wait();
   std::vector<double> times_us;
@@ -281,17 +281,18 @@ kernels::KernelCase square_product(core::DType dtype, std::int64_t columns) {
 
 Ceiling gemm_ceiling(TimedDevice& timed, Arena& arena, const std::string& device, int threads, core::DType dtype,
                      std::int64_t columns) {
-  const kernels::KernelCase one = square_product(dtype, columns);
+  const kernels::KernelCase kernel_case = square_product(dtype, columns);
   Ceiling ceiling{CeilingKind::gemm, device, threads, std::nullopt, dtype, {}};
-  for (double us : call_times_us(timed, arena, one, 1)) ceiling.samples.push_back(one.cost.flops / us / 1e3);
+  for (double us : call_times_us(timed, arena, kernel_case, 1))
+    ceiling.samples.push_back(kernel_case.cost.flops / us / 1e3);
   return ceiling;
 }
 
 Ceiling launch_ceiling(TimedDevice& timed, Arena& arena, const std::string& device) {
-  const kernels::KernelCase one = kernels::make_case(kernels::GeluForward{.count = 1}, {.shape = "N1"});
+  const kernels::KernelCase kernel_case = kernels::make_case(kernels::GeluForward{.count = 1}, {.shape = "N1"});
   constexpr std::int64_t kCalls = 200;
   Ceiling ceiling{CeilingKind::launch, device, 1, std::nullopt, std::nullopt, {}};
-  ceiling.samples = call_times_us(timed, arena, one, kCalls);
+  ceiling.samples = call_times_us(timed, arena, kernel_case, kCalls);
   return ceiling;
 }
 
@@ -338,12 +339,12 @@ std::optional<double> compute_us(const Work& work, const Setting& setting, const
 
 }  // namespace
 
-Work work_of(const kernels::KernelCase& one) {
-  Work work{one.cost.flops, one.cost.bytes, footprint_bytes(one), 0, one.dtype};
-  const double most = most_touched_bytes(one);
+Work work_of(const kernels::KernelCase& kernel_case) {
+  Work work{kernel_case.cost.flops, kernel_case.cost.bytes, footprint_bytes(kernel_case), 0, kernel_case.dtype};
+  const double most = most_touched_bytes(kernel_case);
   double read = 0;
   double written = 0;
-  for (const kernels::CaseOperand& operand : one.operands) {
+  for (const kernels::CaseOperand& operand : kernel_case.operands) {
     const double bytes = std::min(static_cast<double>(operand.bytes()), most);
     if (operand.access != kernels::Access::write) read += bytes;
     if (operand.access != kernels::Access::read) written += bytes;

@@ -81,7 +81,7 @@ struct Work {
   double written_share = 0;    // share of the transferred bytes that is written
   core::DType dtype = core::DType::f32;
 };
-Work work_of(const kernels::KernelCase& one);
+Work work_of(const kernels::KernelCase& kernel_case);
 
 struct Bound {
   std::string name;  // "memory", "compute", "launch"

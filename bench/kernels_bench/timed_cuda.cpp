@@ -12,7 +12,7 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-// Calls that are queued behind the gate before it opens: no more than a stream holds without blocking the host.
+// Calls that are queued before the gate opens: no more than a stream holds without blocking the host.
 constexpr std::int64_t kMostHeldCalls = 100;
 
 class TimedCuda final : public TimedDevice {
@@ -42,7 +42,7 @@ class TimedCuda final : public TimedDevice {
   }
 
  private:
-  // The device begins when the host is far ahead of it, so that its time does not include the host's launches.
+  // The device starts once the host is far ahead, so that its time does not include the host's launches.
   double between_events(std::int64_t calls, const std::function<void()>& call) {
     if (uses_gate_) gate_.close();
     start_->record(*stream_);
@@ -86,7 +86,7 @@ namespace {
 constexpr std::size_t kCopyBytes = std::size_t{1} << 30;  // larger than the L2 cache of any GPU
 constexpr std::int64_t kColumns = 8192;
 
-// Nine samples of a pass over `bytes` of memory, read and written together, behind one that does not count.
+// Nine samples of a pass over `bytes` of memory, read and written together, after one that does not count.
 Ceiling memory_ceiling(CeilingKind kind, TimedDevice& timed, double bytes, const std::function<void()>& pass) {
   Ceiling ceiling{kind, "cuda", 1, Level::memory, std::nullopt, {}};
   pass();

@@ -51,15 +51,15 @@ std::vector<std::string> timings_of(const std::string& device) {
   return device == "cpu" ? std::vector<std::string>{"host"} : std::vector<std::string>{"events", "graph"};
 }
 
-double most_touched_bytes(const kernels::KernelCase& one) {
+double most_touched_bytes(const kernels::KernelCase& kernel_case) {
   std::vector<std::pair<double, int>> operands;  // size, number of passes over it
   int passes = 0;
-  for (const kernels::CaseOperand& operand : one.operands) {
+  for (const kernels::CaseOperand& operand : kernel_case.operands) {
     operands.emplace_back(static_cast<double>(operand.bytes()), operand.access == kernels::Access::update ? 2 : 1);
     passes += operands.back().second;
   }
   std::sort(operands.begin(), operands.end());
-  double left = one.cost.bytes;
+  double left = kernel_case.cost.bytes;
   for (const auto& [bytes, times] : operands) {
     if (bytes * passes >= left) return left / passes;
     left -= bytes * times;
@@ -68,10 +68,10 @@ double most_touched_bytes(const kernels::KernelCase& one) {
   return operands.empty() ? 0 : operands.back().first;
 }
 
-double footprint_bytes(const kernels::KernelCase& one) {
-  const double most = most_touched_bytes(one);
+double footprint_bytes(const kernels::KernelCase& kernel_case) {
+  const double most = most_touched_bytes(kernel_case);
   double bytes = 0;
-  for (const kernels::CaseOperand& operand : one.operands) {
+  for (const kernels::CaseOperand& operand : kernel_case.operands) {
     bytes += std::min(static_cast<double>(operand.bytes()), most);
   }
   return bytes;
@@ -82,12 +82,12 @@ bool names_rows(const kernels::Draw& draw) {
   return draw.kind == Kind::index || (draw.kind == Kind::given && draw.below > 0);
 }
 
-bool names_rows(const kernels::KernelCase& one) {
-  const double most = most_touched_bytes(one);
+bool names_rows(const kernels::KernelCase& kernel_case) {
+  const double most = most_touched_bytes(kernel_case);
   const auto names = [](const auto& operand) { return names_rows(operand.draw); };
   const auto is_partly_touched = [&](const auto& operand) { return static_cast<double>(operand.bytes()) > most; };
-  return std::any_of(one.operands.begin(), one.operands.end(), names) &&
-         std::any_of(one.operands.begin(), one.operands.end(), is_partly_touched);
+  return std::any_of(kernel_case.operands.begin(), kernel_case.operands.end(), names) &&
+         std::any_of(kernel_case.operands.begin(), kernel_case.operands.end(), is_partly_touched);
 }
 
 namespace {
@@ -147,39 +147,40 @@ std::byte* Arena::at_least(std::size_t wanted_bytes) {
   return memory_;
 }
 
-Patterns exact_patterns(const kernels::KernelCase& one, std::uint64_t seed) {
-  const kernels::ReferenceData<double> inputs = kernels::draw_inputs(one, seed);
+Patterns exact_patterns(const kernels::KernelCase& kernel_case, std::uint64_t seed) {
+  const kernels::ReferenceData<double> inputs = kernels::draw_inputs(kernel_case, seed);
   Patterns patterns;
-  for (std::size_t k = 0; k < one.operands.size(); ++k) {
-    patterns.emplace_back(one.operands[k].bytes());
-    kernels::store(inputs.arrays()[k].second, one.operands[k].dtype, patterns.back().data());
+  for (std::size_t k = 0; k < kernel_case.operands.size(); ++k) {
+    patterns.emplace_back(kernel_case.operands[k].bytes());
+    kernels::store(inputs.arrays()[k].second, kernel_case.operands[k].dtype, patterns.back().data());
   }
   return patterns;
 }
 
-Patterns short_patterns(const kernels::KernelCase& one, std::uint64_t seed) {
+Patterns short_patterns(const kernels::KernelCase& kernel_case, std::uint64_t seed) {
   constexpr std::int64_t kMostElems = std::int64_t{1} << 18;
-  kernels::KernelCase shorter = one;
+  kernels::KernelCase shorter = kernel_case;
   shorter.derive = {};
   for (kernels::CaseOperand& operand : shorter.operands) operand.elems = std::min(operand.elems, kMostElems);
   return exact_patterns(shorter, seed);
 }
 
-OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& one, const Patterns& patterns, double least_bytes) {
-  place_operands(one);
-  const double touched_bytes = footprint_bytes(one) + static_cast<double>(slots_.size() * kGapBytes);
+OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& kernel_case, const Patterns& patterns,
+                         double least_bytes) {
+  place_operands(kernel_case);
+  const double touched_bytes = footprint_bytes(kernel_case) + static_cast<double>(slots_.size() * kGapBytes);
   const double wanted = std::ceil(least_bytes / touched_bytes);
   number_ = std::max(static_cast<std::size_t>(wanted), std::size_t{1});
   step_ = far_step(number_);
   pointers_.resize(slots_.size());
   memory_ = arena.at_least(shared_bytes_ + set_bytes_ * number_);
-  for (std::size_t set = 0; set < number_; ++set) fill_set(arena.device(), set, one, patterns);
+  for (std::size_t set = 0; set < number_; ++set) fill_set(arena.device(), set, kernel_case, patterns);
 }
 
-void OperandSets::place_operands(const kernels::KernelCase& one) {
-  const double most = most_touched_bytes(one);
-  const bool shares = names_rows(one);
-  for (const kernels::CaseOperand& operand : one.operands) {
+void OperandSets::place_operands(const kernels::KernelCase& kernel_case) {
+  const double most = most_touched_bytes(kernel_case);
+  const bool shares = names_rows(kernel_case);
+  for (const kernels::CaseOperand& operand : kernel_case.operands) {
     const bool is_shared = shares && static_cast<double>(operand.bytes()) > most;
     std::size_t& end = is_shared ? shared_bytes_ : set_bytes_;
     slots_.push_back({end, is_shared});
@@ -187,11 +188,11 @@ void OperandSets::place_operands(const kernels::KernelCase& one) {
   }
 }
 
-void OperandSets::fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& one,
+void OperandSets::fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& kernel_case,
                            const Patterns& patterns) {
   for (std::size_t k = 0; k < slots_.size(); ++k) {
     if (slots_[k].is_shared && set > 0) continue;
-    const kernels::CaseOperand& operand = one.operands[k];
+    const kernels::CaseOperand& operand = kernel_case.operands[k];
     const bool names = shared_bytes_ > 0 && names_rows(operand.draw);
     fill(device, address(slots_[k], set), operand.bytes(),
          names ? moved_on(patterns[k], operand.draw.below, set) : patterns[k]);

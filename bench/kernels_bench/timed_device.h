@@ -25,7 +25,7 @@ class TimedDevice {
   virtual ~TimedDevice() = default;
   virtual const kernels::Context& context() const = 0;
   virtual void wait() = 0;  // waits until all work is done
-  // Returns the time of this many calls, one after the other.
+  // Returns the time of this many sequential calls.
   virtual double us_of(std::int64_t calls, const std::function<void()>& call) = 0;
   virtual std::vector<int> cores() = 0;  // cores that run the threads right now; empty on a GPU
 };
@@ -48,19 +48,19 @@ std::vector<std::string> timings_of(const std::string& device);  // {"host"}, {"
 
 // The bytes of its operands that a kernel touches.
 
-// If a kernel declares fewer bytes than its operands have, it touches only a part of the largest of them: the rows of a
+// If a kernel declares fewer bytes than its operands have, it touches only a part of the largest operand: the rows of a
 // table that tokens name, or a third of each row of a fused query-key-value activation. Returns the maximum number of
 // bytes touched per operand, such that their sum is the declared number.
-double most_touched_bytes(const kernels::KernelCase& one);
+double most_touched_bytes(const kernels::KernelCase& kernel_case);
 
 // Bytes of all operands, once each, as far as they are touched.
-double footprint_bytes(const kernels::KernelCase& one);
+double footprint_bytes(const kernels::KernelCase& kernel_case);
 
 // True if an operand's elements are integers that name rows of another operand.
 bool names_rows(const kernels::Draw& draw);
 // True if integers of the case determine which rows of its largest operand are touched, so that other integers touch
 // other rows.
-bool names_rows(const kernels::KernelCase& one);
+bool names_rows(const kernels::KernelCase& kernel_case);
 
 // A case's operands in a device's memory, once or in many copies, so that each call can use operands that no cache
 // holds.
@@ -85,10 +85,10 @@ class Arena {
 using Patterns = std::vector<std::vector<std::byte>>;  // [operand]
 
 // Returns a case's inputs as its checks use them, each pattern as long as its operand.
-Patterns exact_patterns(const kernels::KernelCase& one, std::uint64_t seed);
+Patterns exact_patterns(const kernels::KernelCase& kernel_case, std::uint64_t seed);
 // For operands that would take long to draw: numbers of the same kinds that repeat every 2^18 elements; inputs that
 // follow from others are not derived.
-Patterns short_patterns(const kernels::KernelCase& one, std::uint64_t seed);
+Patterns short_patterns(const kernels::KernelCase& kernel_case, std::uint64_t seed);
 
 class OperandSets {
  public:
@@ -96,7 +96,7 @@ class OperandSets {
   // its lifetime. Exception: if a set touches only those rows of a table that its integers name, there is one table,
   // and the integers of each set name other rows: sets with their own tables would fill the machine before the touched
   // rows exceed its caches.
-  OperandSets(Arena& arena, const kernels::KernelCase& one, const Patterns& patterns, double least_bytes);
+  OperandSets(Arena& arena, const kernels::KernelCase& kernel_case, const Patterns& patterns, double least_bytes);
 
   std::size_t number() const { return number_; }
   // Returns the operands for the next call, in the case's order. Consecutive sets are far apart in memory, so that
@@ -108,8 +108,9 @@ class OperandSets {
     std::size_t offset;      // in the shared part, or in a set
     bool is_shared = false;  // by all sets
   };
-  void place_operands(const kernels::KernelCase& one);
-  void fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& one, const Patterns& patterns);
+  void place_operands(const kernels::KernelCase& kernel_case);
+  void fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& kernel_case,
+                const Patterns& patterns);
   std::byte* address(const Slot& slot, std::size_t set) const;
 
   std::vector<Slot> slots_;

@@ -10,11 +10,11 @@
 
 namespace lockstep::kernel_bench {
 
-Neighbours::Neighbours(const kernels::KernelCase& one, const Patterns& patterns, const Setting& setting,
+Neighbours::Neighbours(const kernels::KernelCase& kernel_case, const Patterns& patterns, const Setting& setting,
                        double cold_bytes, const std::string& gemm)
     : started_(setting.copies - 1) {
   failures_.resize(static_cast<std::size_t>(setting.copies - 1));
-  // `one` and `patterns` are used only until the first call has ended; the constructor waits for that.
+  // `kernel_case` and `patterns` are used only until the first call has ended; the constructor waits for that.
   const auto repeat = [&, setting, cold_bytes, gemm](const std::stop_token& stop, std::size_t copy) {
     bool has_started = false;
     try {
@@ -24,8 +24,8 @@ Neighbours::Neighbours(const kernels::KernelCase& one, const Patterns& patterns,
       const std::unique_ptr<core::Device> device =
           core::make_cpu_device();  // its own device: a device tracks the allocations of one thread
       Arena arena(*device);
-      OperandSets sets(arena, one, patterns, cold_bytes);
-      const std::function<void(std::span<void* const>, const kernels::Context&)> run = one.run;
+      OperandSets sets(arena, kernel_case, patterns, cold_bytes);
+      const std::function<void(std::span<void* const>, const kernels::Context&)> run = kernel_case.run;
       run(sets.next(), timed->context());
       has_started = true;
       started_.count_down();
@@ -44,12 +44,12 @@ Neighbours::Neighbours(const kernels::KernelCase& one, const Patterns& patterns,
   }
 }
 
-bool is_checkable(const kernels::KernelCase& one) {
+bool is_checkable(const kernels::KernelCase& kernel_case) {
   constexpr double kMostFlops = 1e9;
   constexpr std::int64_t kMostElems = 10'000'000;  // each is drawn, rounded and compared
   std::int64_t elems = 0;
-  for (const kernels::CaseOperand& operand : one.operands) elems += operand.elems;
-  return one.cost.flops <= kMostFlops && elems <= kMostElems;
+  for (const kernels::CaseOperand& operand : kernel_case.operands) elems += operand.elems;
+  return kernel_case.cost.flops <= kMostFlops && elems <= kMostElems;
 }
 
 Workbench::Workbench(const WorkbenchOptions& options)
@@ -91,20 +91,20 @@ void Workbench::enter_device(const Instance& instance) {
   timed_by_ = instance.timing;
 }
 
-void Workbench::take_case(const kernels::KernelCase& one) {
-  if (case_ == &one) return;
+void Workbench::take_case(const kernels::KernelCase& kernel_case) {
+  if (case_ == &kernel_case) return;
   case_ = nullptr;
   case_errors_.clear();
-  if (options_.check && is_checkable(one)) {
+  if (options_.check && is_checkable(kernel_case)) {
     const kernels::CaseRunner runner{*device_, timed_->context(), [this] { timed_->wait(); }};
-    case_errors_ = kernels::result_errors(one, options_.seed, runner);
+    case_errors_ = kernels::result_errors(kernel_case, options_.seed, runner);
     while (!case_errors_.empty() && case_errors_.back() == '\n') case_errors_.pop_back();
   }
   // Operands that are not checked need not be drawn completely, which takes 0.2 s for a case with 16 MB, unless an
   // input follows from others.
-  const bool exact = is_checkable(one) && (options_.check || one.derive);
-  patterns_ = exact ? exact_patterns(one, options_.seed) : short_patterns(one, options_.seed);
-  case_ = &one;
+  const bool exact = is_checkable(kernel_case) && (options_.check || kernel_case.derive);
+  patterns_ = exact ? exact_patterns(kernel_case, options_.seed) : short_patterns(kernel_case, options_.seed);
+  case_ = &kernel_case;
 }
 
 void Workbench::take_operands(const Instance& instance) {
@@ -113,9 +113,9 @@ void Workbench::take_operands(const Instance& instance) {
 }
 
 double Workbench::us_of_call(std::int64_t calls) {
-  const kernels::KernelCase& one = *prepared_->one;
+  const kernels::KernelCase& kernel_case = *prepared_->one;
   const kernels::Context& context = timed_->context();
-  return timed_->us_of(calls, [&] { one.run(sets_->next(), context); }) / static_cast<double>(calls);
+  return timed_->us_of(calls, [&] { kernel_case.run(sets_->next(), context); }) / static_cast<double>(calls);
 }
 
 void Workbench::end(Instance& instance) {

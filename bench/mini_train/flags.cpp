@@ -90,7 +90,7 @@ constexpr const char* kRun = "Ranks and output";
 
 constexpr std::array kFlagsOfMixture{
     ModelFlag{"--experts", "",
-              "experts of each layer's MLP; fields of --model set the mixture's other numbers (simulate --list)",
+              "experts of each layer's MLP; fields of --model set the mixture's other parameters (simulate --list)",
               "experts", 0, 1024},
     ModelFlag{"--top-k", "", "experts per token [2]", "experts_per_token", 1, 16},
 };
@@ -100,19 +100,18 @@ const std::array kFlagsOfModel{
          [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layout", "",
          "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains it); fields that "
-         "it does not name keep their defaults (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and the flags "
-         "below override single ones",
+         "it omits keep their defaults (dtype=f32,microbatch=8,early_stop=yes,overlap_p2p=yes), and the flags below "
+         "override single ones",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(trainer::usual_layout(), v.text);
          }},
     Flag{"--data", "",
-         "files, a list: text, or tokens as --tokenize and llm.c write them; the latter are mapped, not read at the "
-         "start [a synthetic text]",
+         "files, a list: text, or tokens as --tokenize and llm.c write them; token files are memory-mapped, not read "
+         "at the start [a synthetic text]",
          [](TrainFlags& f, const FlagValue& v) { f.options.data = program::text_list(v); }},
     Flag{"--tokenizer", "",
          "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt in its folder, or a folder with "
-         "these: "
-         "byte pairs of GPT-2 or Llama 3 [tokens are bytes]",
+         "these: byte pairs of GPT-2 or Llama 3 [tokens are bytes]",
          [](TrainFlags& f, const FlagValue& v) { f.options.tokenizer = tokenizer_of(v); }},
     Flag{"--tokenize", "", "write the tokens of --data to this file, instead of training",
          [](TrainFlags& f, const FlagValue& v) { f.tokens_file = file_name(v); }},
@@ -128,36 +127,35 @@ constexpr std::array kFlagsOfLayout{
     LayoutFlag{
         "--fp8", "",
         "matrix products of layers in 8-bit floats, emulated on the CPU, with one scale per: none, tensor, row or "
-        "block "
-        "[none, or the layout's]",
+        "block [none, or the layout's]",
         "fp8"},
     LayoutFlag{"--dp", "", "data-parallel ranks [1, or the layout's]", "dp", kMostRanks},
     LayoutFlag{"--tp", "", "tensor-parallel ranks [1, or the layout's]", "tp", kMostRanks},
     LayoutFlag{"--pp", "", "pipeline ranks [1, or the layout's]", "pp", kMostRanks},
     LayoutFlag{"--cp", "", "context-parallel ranks: each has a part of every sequence [1, or the layout's]", "cp",
                kMostRanks},
-    LayoutFlag{"--ep", "", "expert-parallel ranks, of the data-parallel ones [1, or the layout's]", "ep", kMostRanks},
+    LayoutFlag{"--ep", "", "expert-parallel ranks, among the data-parallel ranks [1, or the layout's]", "ep",
+               kMostRanks},
     LayoutFlag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]", "zero"},
     LayoutFlag{
         "--shard-ranks", "",
-        "neighbouring ranks that share one set of shards; other ranks hold replicas (HSDP); 0: all data-parallel "
-        "ranks share one set [0, or the layout's]",
+        "neighbouring ranks that share one set of shards; other ranks hold replicas (HSDP); 0: all data-parallel ranks "
+        "share one set [0, or the layout's]",
         "shard_ranks", kMostRanks},
     LayoutFlag{
         "--secondary-ranks", "",
         "with --zero 3: neighbouring ranks that share a secondary copy of the weights, from which backwards gather "
         "them (hpZ of ZeRO++); 0: no such copy [0, or the layout's]",
         "secondary_ranks", kMostRanks},
-    LayoutFlag{
-        "--near-ranks", "",
-        "with --zero and --compression int8, int4, fp8 or sign: neighbouring ranks that sum gradients first, so that "
-        "only sums travel further (qgZ of ZeRO++); 0: one exchange among all [0, or the layout's]",
-        "near_ranks", kMostRanks},
+    LayoutFlag{"--near-ranks", "",
+               "with --zero and --compression int8, int4, fp8 or sign: neighbouring ranks that sum gradients first, so "
+               "that only sums go further (qgZ of ZeRO++); 0: one exchange among all [0, or the layout's]",
+               "near_ranks", kMostRanks},
     LayoutFlag{
         "--offload", "",
         "where tensors are while no kernel uses them: optimizer, gradients, parameters or activations, ':', host or "
-        "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is for the "
-        "optimizer's states; none: all on the device [none, or the layout's]",
+        "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is for the optimizer's "
+        "states; none: all on the device [none, or the layout's]",
         "offload"},
     LayoutFlag{
         "--offload-ahead", "",
@@ -167,8 +165,8 @@ constexpr std::array kFlagsOfLayout{
     LayoutFlag{
         "--update", "",
         "when weights are updated: step_end (all at once, when the norm of all gradients is known) or per_bucket (each "
-        "gradient bucket after its last reduction, between kernels of the backward; needs --clip 0) [step_end, or "
-        "the layout's]",
+        "gradient bucket after its last reduction, between kernels of the backward; needs --clip 0) [step_end, or the "
+        "layout's]",
         "update"},
     LayoutFlag{"--schedule", "", "schedule of the pipeline (simulate --list shows them) [1f1b, or the layout's]",
                "schedule"},
@@ -176,8 +174,8 @@ constexpr std::array kFlagsOfLayout{
                1024},
     LayoutFlag{
         "--slices", "",
-        "token slices of each microbatch, for schedules that take them (terapipe, seq1f1b, seq1f1b_i): a number, "
-        "or the tokens of each: 2048:2x1024 [1, or the layout's]",
+        "token slices of each microbatch, for schedules that take them (terapipe, seq1f1b, seq1f1b_i): a number, or "
+        "the tokens of each: 2048:2x1024 [1, or the layout's]",
         "slices"},
     LayoutFlag{"--bucket-cap-mb", "",
                "MiB of gradients per bucket; the first bucket has 1 MiB; 0: one bucket for all [25, or the layout's]",
@@ -212,16 +210,15 @@ const std::array kFlagsOfExchanges{
          "limit for a rank's tensors in bytes (512M, 2G): a run that needs more is refused; 0: the available memory",
          [](TrainFlags& f, const FlagValue& v) { f.options.device_memory = v.size_bytes(); }},
     Flag{"--overlap", "",
-         "1: reduce gradients during the backward, and gather weights ahead of their use; 0: neither [1, or the "
-         "layout's]",
+         "1: reduce gradients during the backward, and prefetch weights; 0: neither [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout.overlap_gradients = v.yes_or_no();
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
          }},
     Flag{"--sync", "allreduce",
          "how data-parallel ranks agree: allreduce (of gradients, or sharded by --zero), server:servers=S or root "
-         "(servers "
-         "update), average:every=H, diloco:every=H:rate=R:momentum=M, async:staleness=K:jitter=J (docs/training.md)",
+         "(servers update), average:every=H, diloco:every=H:rate=R:momentum=M, async:staleness=K:jitter=J "
+         "(docs/training.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.sync = v.parsed_by(trainer::parse_sync); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
@@ -290,7 +287,7 @@ constexpr auto kFlagsOfSequences = sequence_flags<TrainFlags>("", "");
 const std::array kFlagsOfTraining{
     Flag{"--steps", "20", "optimizer steps",
          [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
-    Flag{"--lr", "1e-3", "peak learning rate; 0: weights stay as they are",
+    Flag{"--lr", "1e-3", "peak learning rate; 0: weights do not change",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number_from(0, 1e6); }},
     Flag{"--min-lr", "", "learning rate at the end of the cosine [a tenth of --lr]",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.floor = v.number_from(0, 1e6); }},
@@ -300,11 +297,11 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.most_norm = static_cast<float>(v.number_from(0, 1e9)); }},
     Flag{"--seed", "1", "seed of the initial weights and of the order of the data",
          [](TrainFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, kMany)); }},
-    Flag{"--validate-every", "0", "steps between two validations; 0: at the end only",
+    Flag{"--validate-every", "0", "validate every N steps; 0: at the end only",
          [](TrainFlags& f, const FlagValue& v) { f.options.validate_every = v.integer(0, kMany); }},
     Flag{"--checkpoints", "", "folder for checkpoints [none are written]",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_folder = file_name(v); }},
-    Flag{"--checkpoint-every", "0", "steps between two checkpoints; 0: at the end only",
+    Flag{"--checkpoint-every", "0", "write a checkpoint every N steps; 0: at the end only",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_every = v.integer(0, kMany); }},
     Flag{"--keep", "2", "number of newest checkpoints to keep",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = program::integer(v, 1, 1 << 20); }},
@@ -312,9 +309,7 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "",
          "weights of Hugging Face's GPT-2, Llama or Mistral, instead of random ones: a safetensors file, the "
-         "index.json of "
-         "several, "
-         "or a folder with either",
+         "index.json of several, or a folder with either",
          [](TrainFlags& f, const FlagValue& v) { f.options.init_from = file_name(v); }},
     Flag{"--export", "", "write a safetensors file with the same tensors at the end",
          [](TrainFlags& f, const FlagValue& v) { f.options.export_file = file_name(v); }},
@@ -322,7 +317,7 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.sample_tokens = v.integer(0, 1 << 20); }},
     Flag{"--prompt", "", "text before the sample [a newline]",
          [](TrainFlags& f, const FlagValue& v) { f.options.prompt = v.text; }},
-    Flag{"--temperature", "0.8", "temperature of the sample; 0: always the likeliest token",
+    Flag{"--temperature", "0.8", "temperature of the sample; 0: always the most likely token",
          [](TrainFlags& f, const FlagValue& v) { f.options.temperature = v.number_from(0, 1e6); }},
     Flag{"--validation-sequences", "64", "sequences of each validation, rounded up to whole passes",
          [](TrainFlags& f, const FlagValue& v) { f.options.validation_sequences = v.integer(1, kMany); }},
@@ -332,17 +327,17 @@ const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "kernel threads per rank",
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--gemm", kProbeGemms,
-         "implementation of matrix products on the CPU: packed or onednn; probe: the faster of these in a short "
-         "probe at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each "
-         "shape, with last bits that differ from run to run",
+         "implementation of matrix products on the CPU: packed or onednn; probe: the faster of these in a short probe "
+         "at the start, or the one that wrote the checkpoint of --resume; per-shape: the fastest for each shape, whose "
+         "last bits differ from run to run",
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
     Flag{"--attention", kernels::kAttentionChoices.front(), kernels::kAttentionHelp,
          [](TrainFlags& f, const FlagValue& v) { f.options.attention = v.one_of(kernels::kAttentionChoices); }},
     Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"--straggler", "",
-         "with --sync: a slow replica, whose steps are slowed by this factor: replica=R,factor=F; replica=any: "
-         "another replica in each step; step_ms=T: stretch every replica's step to that time first",
+         "with --sync: a slow replica, whose steps are slowed by this factor: replica=R,factor=F; replica=any: another "
+         "replica in each step; step_ms=T: stretch every replica's step to that time first",
          [](TrainFlags& f, const FlagValue& v) { f.options.straggler = v.parsed_by(trainer::parse_straggler); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
@@ -351,10 +346,7 @@ const std::array kFlagsOfRun{
     Flag{"--predict", "",
          "a machine (docs/machine_format.md), such as the description of this one by simulate --calibrate: print the "
          "predicted step time before the run, and compare it with the measured one",
-         [](TrainFlags& f, const FlagValue& v) {
-           v.parsed_by(simulator::load_machine);
-           f.predict = v.text;
-         }},
+         [](TrainFlags& f, const FlagValue& v) { f.predict = v.checked_by(simulator::load_machine); }},
     Flag{"--report-every", "1", "report every N steps",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),

@@ -98,7 +98,7 @@ struct ModelFlag {
   void read(std::string& model, const program::FlagValue& value) const;
 };
 inline constexpr std::array kSizeFlags{
-    ModelFlag{"--layers", "", "layers, in place of the named size's", "layers", 1, 10000},
+    ModelFlag{"--layers", "", "layers, instead of the named size's", "layers", 1, 10000},
     ModelFlag{"--hidden", "", "hidden size", "hidden", 1, 1 << 20},
     ModelFlag{"--heads", "", "attention heads", "heads", 1, 4096},
 };
@@ -114,8 +114,8 @@ struct SequenceFlags {
   std::int64_t microbatch_size = 0;  // --microbatch-size
   std::int32_t microbatches = 0;     // --microbatches, per data-parallel rank
 };
-// Sets the layout's microbatches. Several data-parallel ranks or microbatches share a --batch, and then
-// --microbatch-size has to say into what it is cut, so that nobody takes one for the other. Throws a usage Error.
+// Sets the layout's microbatches. If several data-parallel ranks or microbatches share a --batch,
+// --microbatch-size has to state how it is cut, so that the two are never confused. Throws a usage Error.
 void set_sequences(const SequenceFlags& given, workload::Layout& layout);
 // Their rows in a table of flags, for `Flags` with `sequences`.
 template <class Flags>
@@ -126,21 +126,21 @@ constexpr std::array<program::FlagOf<Flags>, 3> sequence_flags(const char* size,
        {"--microbatches", number, "microbatches per step, on each data-parallel rank; their gradients are accumulated",
         [](Flags& f, const program::FlagValue& v) { f.sequences.microbatches = v.int32(1, 65536); }},
        {"--batch", "",
-        "sequences per optimizer step, over all data-parallel ranks; together with --microbatch-size, from which "
-        "the number of microbatches follows [data-parallel ranks x microbatches x --microbatch-size]",
+        "sequences per optimizer step, over all data-parallel ranks; together with --microbatch-size, from which the "
+        "number of microbatches follows [data-parallel ranks x microbatches x --microbatch-size]",
         [](Flags& f, const program::FlagValue& v) { f.sequences.batch = v.integer(1, 1 << 30); }}}};
 }
 
 // The command line of mini_train.
 
 struct TrainFlags : program::Invocation {
-  std::string model = "nano";  // --model; other flags change parts of it; options.model is the result
+  std::string model = "nano";  // --model; other flags override its fields; options.model is the result
   trainer::TrainOptions options;
   SequenceFlags sequences;
   program::PlaceFlags place;
   std::string gemm = kProbeGemms;  // --gemm; options.gemm is the decision
-  double peak_gflops = 0;          // all ranks' cores together, for MFU; 0: measured at the start
-  std::string predict;             // machine whose prediction is printed beside the run; empty: none
+  double peak_gflops = 0;          // over all ranks' cores together, for MFU; 0: measured at the start
+  std::string predict;             // machine whose prediction is printed with the run; empty: none
   std::int64_t report_every = 1;
   std::string trace_file;       // empty: none
   std::int64_t trace_step = 0;  // 0: the last step

@@ -153,8 +153,8 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
   const trainer::TrainOptions& options = flags.options;
   if (machine_.measured.cores > 0 && machine_.measured.threads != options.threads) {
     throw core::usage_error(
-        fmt::format("--predict {} was measured with {} thread(s) per rank, but --threads is {}; allowed: "
-                    "the same (kernels_bench --threads {})",
+        fmt::format("--predict {} was measured with {} thread(s) per rank, but --threads is {}; allowed: the same "
+                    "(kernels_bench --threads {})",
                     flags.predict, machine_.measured.threads, options.threads, options.threads));
   }
   const auto refuse = [&](const std::string& with) {
@@ -164,7 +164,7 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
   if (options.link) refuse("--link");
   if (options.layout.compression.given()) refuse("--compression");
   if (machine_.measured.cores > 0) {
-    if (options.device.cuda) refuse("--device cuda (the machine's times are those of CPU kernels)");
+    if (options.device.cuda) refuse("--device cuda (the machine's times are for CPU kernels)");
     if (options.mpi != nullptr && options.mpi->placement().num_hosts > 1) refuse("ranks on several hosts");
   }
   std::set<std::string> met;
@@ -183,7 +183,7 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
 std::string PredictedStep::text() const {
   return fmt::format("# predicted with {}: {:.2f} ms per step; {} of its {} kernels have measured times{}\n",
                      machine_.name, made_.step_s * 1e3, measured_kernels_, kernels_,
-                     measured_kernels_ == kernels_ ? "" : ", those of the others are computed from the device's peaks");
+                     measured_kernels_ == kernels_ ? "" : ", the other times are computed from the device's peaks");
 }
 
 core::PredictedRecord PredictedStep::record(const Step& step, const StepTimeline& timeline, double step_ms) const {

@@ -127,8 +127,7 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       "# {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens per step, {} per microbatch\n"
       "# data: {}\n"
-      "{}{}{}"
-      "# FLOPs per token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
+      "{}{}{}# FLOPs per token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       title_of(model), model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
@@ -415,7 +414,7 @@ void TrainingLog::add_step(const trainer::StepReport& report, const schedules::S
 
 const TrainingLog::Timed& TrainingLog::typical() const {
   std::vector<const Timed*> sorted;
-  for (const Timed& one : timed_) sorted.push_back(&one);
+  for (const Timed& timed : timed_) sorted.push_back(&timed);
   std::sort(sorted.begin(), sorted.end(),
             [](const Timed* a, const Timed* b) { return a->report.seconds < b->report.seconds; });
   return *sorted[(sorted.size() - 1) / 2];

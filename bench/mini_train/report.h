@@ -1,4 +1,4 @@
-// Output of mini_train: text, records, and the simulated time of a step beside the measured one.
+// Output of mini_train: text, records, and the simulated and measured times of a step.
 #pragma once
 
 #include <span>
@@ -33,7 +33,7 @@ std::string step_text(const TrainFlags& flags, const trainer::StepReport& report
 // Warns that the peak is too low if some step reached more than 100 % of it; otherwise empty.
 std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_flops);
 // Breakdown of the time of some steps: medians of each part's share and, of several steps, half of its 95 % interval.
-// Parts that no step has are left out.
+// Without parts that no step has.
 std::string breakdown_text(std::span<const std::vector<schedules::Breakdown>> steps);
 // memory_text: memory by kind of the rank that needs most, predicted and counted. expert_text: how the routers spread
 // the tokens of a step, one line per layer; empty without experts.
@@ -63,7 +63,7 @@ core::RunRecord run_record(const TrainFlags& flags);
 // The record of a program that runs such steps on at most `ranks` ranks; emulated if links join them.
 core::RunRecord run_record(const program::Invocation& flags, const trainer::TrainOptions& options, int ranks);
 
-// Collects a run's events as they happen and can make a record of them at any time. Steps of a long run are thinned out
+// Collects a run's events as they happen and can make a record at any time. Steps of a long run are thinned out
 // to at most 2000.
 class TrainingLog {
  public:
@@ -73,14 +73,14 @@ class TrainingLog {
   void add_validation(std::int64_t step, double loss) { validations_.push_back({step, loss}); }
 
   bool has_timed_step() const { return !timed_.empty(); }
-  // The last timed steps; the parts and timeline of a record are those of the step with the median time.
+  // The last timed steps; a record has the parts and timeline of the step with the median time.
   struct Timed {
     trainer::StepReport report;
     schedules::StepTimeline timeline;
   };
   const Timed& typical() const;
   const std::vector<Timed>& timed() const { return timed_; }
-  // Callable once there is a step with times; validations are left out.
+  // Callable once there is a step with times; validations are not included.
   core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data) const;
   void add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const;
 
@@ -88,12 +88,12 @@ class TrainingLog {
   const TrainFlags& flags_;
   const double peak_flops_;
   std::vector<core::TrainingStepRecord> steps_;
-  std::int64_t every_ = 1;  // steps between two that are kept
+  std::int64_t every_ = 1;  // keeps every N-th step
   std::vector<core::ValidationPoint> validations_;
   std::vector<Timed> timed_;  // the last few
 };
 
-// mini_train --predict: the simulated time of a step on a machine, printed before the run and beside the measured time.
+// mini_train --predict: the simulated time of a step on a machine, printed before the run and with the measured time.
 
 class PredictedStep {
  public:
@@ -103,8 +103,8 @@ class PredictedStep {
   // Text before the run: the step's time, and how many of its kernels have measured times.
   std::string text() const;
 
-  // The prediction beside a step that ran, with the causes of the largest gap. `timeline` has communication while its
-  // bytes move (when_bytes_move()).
+  // The prediction compared with a step that ran, and the causes of the largest gap. `timeline` has communication while
+  // its bytes move (when_bytes_move()).
   core::PredictedRecord record(const schedules::Step& step, const schedules::StepTimeline& timeline,
                                double step_ms) const;
 

@@ -39,18 +39,18 @@ TEST(Rows, AreRightAndSendByFormula) {
   for (const char* dtype : {"f32", "bf16"}) {
     const ExpertsFlags flags =
         flags_of({"--ep", "1,2,4", "--capacity", "0,1", "--skew", "0,1,2", "--dtype", dtype, "--shared", "32"});
-    for (const Case& one : cases_of(flags)) {
-      const Result result = run_case(flags, one);
-      SCOPED_TRACE(std::string(dtype) + " ep " + std::to_string(one.ranks) + " capacity " +
-                   std::to_string(one.capacity_factor) + " skew " + std::to_string(one.skew));
+    for (const Case& bench_case : cases_of(flags)) {
+      const Result result = run_case(flags, bench_case);
+      SCOPED_TRACE(std::string(dtype) + " ep " + std::to_string(bench_case.ranks) + " capacity " +
+                   std::to_string(bench_case.capacity_factor) + " skew " + std::to_string(bench_case.skew));
       EXPECT_EQ(result.part.wrong(), 0);
       EXPECT_EQ(result.part.sent_bytes(), result.part.formula_bytes());
-      if (one.skew > 0) {
-        EXPECT_NEAR(result.most_load, one.skew, 0.12);
+      if (bench_case.skew > 0) {
+        EXPECT_NEAR(result.most_load, bench_case.skew, 0.12);
       }
-      if (one.capacity_factor == 0) {
+      if (bench_case.capacity_factor == 0) {
         EXPECT_EQ(result.dropped, 0);
-      } else if (one.skew == 2) {
+      } else if (bench_case.skew == 2) {
         EXPECT_GT(result.dropped, result.copies / 16);  // an eighth of all, but for what falls where there is room
       }
     }
@@ -60,14 +60,14 @@ TEST(Rows, AreRightAndSendByFormula) {
 // k T h (EP - 1) / EP elements per direction, four times.
 TEST(Rows, WithAnEvenCapacitySendTheLeast) {
   const ExpertsFlags flags = flags_of({"--ep", "2,4", "--capacity", "1"});
-  for (const Case& one : cases_of(flags)) {
-    const Result result = run_case(flags, one);
-    const double a_rank = 4.0 * 2 * 96 * 32 * 4 * (one.ranks - 1) / one.ranks;
-    EXPECT_EQ(result.part.sent_bytes(), a_rank * one.ranks);
+  for (const Case& bench_case : cases_of(flags)) {
+    const Result result = run_case(flags, bench_case);
+    const double a_rank = 4.0 * 2 * 96 * 32 * 4 * (bench_case.ranks - 1) / bench_case.ranks;
+    EXPECT_EQ(result.part.sent_bytes(), a_rank * bench_case.ranks);
   }
 }
 
-// A hot expert's rank has the rows that the load says.
+// A hot expert's rank has the rows that the load implies.
 TEST(Rows, OfASkewedRouterLieOnOneRank) {
   const ExpertsFlags flags = flags_of({"--ep", "4", "--skew", "3"});
   const Result result = run_case(flags, cases_of(flags).front());

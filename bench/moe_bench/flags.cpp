@@ -35,17 +35,17 @@ const std::array kFlagsOfLayer{
          [](ExpertsFlags& f, const FlagValue& v) { f.experts = program::integer_list(v, 1, 1024); }},
     Flag{"--top-k", "2", "experts per token, a list",
          [](ExpertsFlags& f, const FlagValue& v) { f.top_k = program::integer_list(v, 1, 16); }},
-    Flag{"--capacity", "0",
-         "capacity factors, a list: rows that an expert accepts from a rank over an even share, others are dropped; "
-         "0: no limit (dropless)",
-         [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
+    Flag{
+        "--capacity", "0",
+        "capacity factors, a list: rows that an expert accepts from a rank over an even share; other rows are dropped; "
+        "0: no limit (dropless)",
+        [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
     Flag{"--skew", "1",
-         "imbalance of the router, a list: rows of the most loaded expert over an even share; the others share the "
+         "imbalance of the router, a list: rows of the most loaded expert over an even share; other experts share the "
          "rest; 0: a random router's",
          [](ExpertsFlags& f, const FlagValue& v) { f.skew = numbers_of(v, 1e3); }},
     Flag{"--loads", "",
-         "imbalance as a list of the experts' loads instead of --skew, such as mini_train prints for its trained "
-         "router",
+         "loads of all experts, a list, instead of --skew; mini_train prints them for its trained router",
          [](ExpertsFlags& f, const FlagValue& v) { f.loads = numbers_of(v, 1e12); }},
     Flag{"--tokens", "512", "tokens per rank",
          [](ExpertsFlags& f, const FlagValue& v) { f.tokens = v.integer(1, 1 << 20); }},
@@ -53,7 +53,8 @@ const std::array kFlagsOfLayer{
          [](ExpertsFlags& f, const FlagValue& v) { f.hidden = v.integer(1, 1 << 16); }},
     Flag{"--ffn", "1024", "width of an expert",
          [](ExpertsFlags& f, const FlagValue& v) { f.inner = v.integer(1, 1 << 18); }},
-    Flag{"--shared", "0", "width of the shared experts, which every token uses and whose work hides the dispatch",
+    Flag{"--shared", "0",
+         "width of the shared experts, which every token uses and whose work overlaps with the dispatch",
          [](ExpertsFlags& f, const FlagValue& v) { f.shared = v.integer(0, 1 << 18); }},
     Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
          [](ExpertsFlags& f, const FlagValue& v) { f.dtype = step_bench::dtype_of(v); }},
@@ -62,32 +63,31 @@ const std::array kFlagsOfLayer{
 const std::array kFlagsOfRun{
     Flag{"--ep", "1,2,4", "expert-parallel ranks, a list",
          [](ExpertsFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 64); }},
-    Flag{"--algo", "auto", "algorithm of the all-to-alls of equal blocks (docs/adding.md)",
+    Flag{"--algo", "auto", "algorithm of all-to-alls with blocks of equal size (docs/adding.md)",
          [](ExpertsFlags& f, const FlagValue& v) { f.algorithm = algorithm_of(v); }},
 };
 
-void check(const Case& one) {
-  if (one.experts % one.ranks != 0) {
+void check(const Case& bench_case) {
+  if (bench_case.experts % bench_case.ranks != 0) {
     throw core::usage_error(
-        fmt::format("--ep {}: does not divide --experts {}; allowed: a divisor", one.ranks, one.experts));
+        fmt::format("--ep {}: does not divide --experts {}; allowed: a divisor", bench_case.ranks, bench_case.experts));
   }
-  if (one.top_k > one.experts) {
-    throw core::usage_error(
-        fmt::format("--top-k {}: more than the experts; allowed: at most --experts, {}", one.top_k, one.experts));
+  if (bench_case.top_k > bench_case.experts) {
+    throw core::usage_error(fmt::format("--top-k {}: more than the experts; allowed: at most --experts, {}",
+                                        bench_case.top_k, bench_case.experts));
   }
-  if (!one.loads.empty() && one.loads.size() != static_cast<std::size_t>(one.experts)) {
-    throw core::usage_error(
-        fmt::format("--loads: {} loads; allowed: one for each of --experts {}", one.loads.size(), one.experts));
+  if (!bench_case.loads.empty() && bench_case.loads.size() != static_cast<std::size_t>(bench_case.experts)) {
+    throw core::usage_error(fmt::format("--loads: {} loads; allowed: one for each of --experts {}",
+                                        bench_case.loads.size(), bench_case.experts));
   }
   // A token uses an expert at most once.
-  const double most = static_cast<double>(one.experts) / one.top_k;
-  for (const double target : one.targets()) {
-    if (target * one.top_k <= 1) continue;
+  const double most = static_cast<double>(bench_case.experts) / bench_case.top_k;
+  for (const double target : bench_case.targets()) {
+    if (target * bench_case.top_k <= 1) continue;
     throw core::usage_error(
         fmt::format("--skew or --loads: {:g} times an even share of {} experts is impossible with {} different ones "
-                    "per token; allowed: "
-                    "at most {:g} times",
-                    target * one.experts, one.experts, one.top_k, most));
+                    "per token; allowed: at most {:g} times",
+                    target * bench_case.experts, bench_case.experts, bench_case.top_k, most));
   }
 }
 
@@ -130,16 +130,9 @@ ExpertsFlags parse_experts_flags(int argc, const char* const* argv) {
   flags.set_command(argc, argv);
   program::CommandLine line(
       flags.program +
-      ": time and bytes of a mixture of experts on expert-parallel ranks, part by part, and the cost "
-      "of an uneven router.");
-  declare_all(line, kFlagsOfLayer, "Layer");
-  declare_all(line, kFlagsOfRun, "Ranks and times");
-  const auto common = step_bench::part_flags("9", "2");
-  declare_all(line, common, "Ranks and times");
-  line.parse(argc, argv);
-  read_all(line, kFlagsOfLayer, flags);
-  read_all(line, kFlagsOfRun, flags);
-  read_all(line, common, flags);
+      ": time and bytes of a mixture of experts on expert-parallel ranks, by part, and the cost of an uneven router.");
+  parse_part({.layers = "Layer", .rounds = "9", .warmup_rounds = "2", .places = false}, line, argc, argv, kFlagsOfLayer,
+             kFlagsOfRun, flags);
   cases_of(flags);
   return flags;
 }

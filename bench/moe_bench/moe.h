@@ -37,7 +37,7 @@ struct Case {
   int top_k = 2;
   int ranks = 1;
   double capacity_factor = 0;  // 0: dropless
-  double skew = 1;             // rows of the first expert over an even share; 0: that of a random router
+  double skew = 1;             // rows of the first expert over an even share; 0: a random router's
   std::vector<double> loads = {};
 
   // Shares of all copies that the router is to send to the experts; empty: no targets.
@@ -50,14 +50,14 @@ std::vector<Case> cases_of(const ExpertsFlags& flags);
 enum class Share : std::uint8_t { router, permute, dispatch, shared, experts, combine, unpermute };
 inline constexpr std::array kShares{"router", "permute", "dispatch", "shared", "experts", "combine", "unpermute"};
 
-// Runs one case on its ranks: timed in every round, one part after the other and with exchanges overlapping the shared
+// Runs one case on its ranks: timed in every round, part by part and with exchanges overlapping the shared
 // experts, and checked in every round.
 
 using step_bench::Mode;
 
 struct Result {
   step_bench::PartResult part = {};
-  // Time of the experts' own work, forward and backward, one after the other: medians over rounds.
+  // Time of the experts' own work, forward and backward, run serially: medians over rounds.
   double experts_slowest_us = 0;  // on the slowest rank
   double experts_mean_us = 0;     // mean over ranks
   std::int64_t most_rows = 0;     // on the rank with most
@@ -77,6 +77,6 @@ struct Result {
   bool is_wrong() const { return part.wrong() != 0 || !sent_as_formula(); }
 };
 
-Result run_case(const ExpertsFlags& flags, const Case& one);
+Result run_case(const ExpertsFlags& flags, const Case& bench_case);
 
 }  // namespace lockstep::experts_bench

@@ -50,18 +50,18 @@ std::size_t share_of(Kind kind, bool /*is_exchange*/) {
 }
 
 // The mixture of a layer on `ranks` of its ranks.
-LayerBlock block_of(const ExpertsFlags& flags, const Case& one, int ranks) {
+LayerBlock block_of(const ExpertsFlags& flags, const Case& bench_case, int ranks) {
   LayerBlock block;
   workload::Model& model = block.model;
   model.layers = model.heads = model.kv_heads = 1;
   model.hidden = model.head_size = flags.hidden;
   model.ffn_hidden = flags.inner;
   model.sequence = flags.tokens;
-  model.experts = one.experts;
-  model.experts_per_token = one.top_k;
+  model.experts = bench_case.experts;
+  model.experts_per_token = bench_case.top_k;
   model.shared_hidden = flags.shared;
-  model.capacity_factor = one.capacity_factor;
-  model.bias_rate = one.targets().empty() ? 0 : 1;  // otherwise the router has no bias
+  model.capacity_factor = bench_case.capacity_factor;
+  model.bias_rate = bench_case.targets().empty() ? 0 : 1;  // otherwise the router has no bias
   model.dropout = false;
   block.layout.dp = block.layout.ep = ranks;
   block.layout.compute = flags.dtype;
@@ -96,7 +96,7 @@ std::vector<float> fitted_bias(const LayerBlock& block, LayerRank& rank, const s
   return bias;
 }
 
-// Number of elements whose difference is larger than another order of sums and roundings to the dtype explain.
+// Number of elements whose difference is larger than another order of sums and roundings to the dtype explains.
 std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& found, const std::vector<float>& wanted) {
   const double allowed = step_bench::largest_of(wanted) *
                          (core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(flags.hidden + flags.inner)) +
@@ -115,13 +115,13 @@ LayerInputs inputs_of(const ExpertsFlags& flags, int index) {
 // A mixture on one of its ranks, and its results on one rank that has all experts.
 class Mixture final : public step_bench::LayerPart {
  public:
-  Mixture(const ExpertsFlags& flags, const Case& one, PartSite& site)
-      : LayerPart(site, block_of(flags, one, one.ranks), flags.algorithm, inputs_of(flags, site.index())),
+  Mixture(const ExpertsFlags& flags, const Case& bench_case, PartSite& site)
+      : LayerPart(site, block_of(flags, bench_case, bench_case.ranks), flags.algorithm, inputs_of(flags, site.index())),
         flags_(flags),
-        case_(one),
+        case_(bench_case),
         index_(site.index()) {
     run_alone();
-    all_loads_.resize(loads_.size() * static_cast<std::size_t>(one.ranks));
+    all_loads_.resize(loads_.size() * static_cast<std::size_t>(bench_case.ranks));
     site.rank.messages.all_gather(std::as_bytes(std::span<const std::int64_t>(loads_)),
                                   std::as_writable_bytes(std::span<std::int64_t>(all_loads_)));
   }
@@ -226,13 +226,14 @@ double Result::share_us(Mode mode, Share share) const {
   return us;
 }
 
-Result run_case(const ExpertsFlags& flags, const Case& one) {
-  const step_bench::PartRow row{
-      .num_ranks = one.ranks, .tokens = flags.tokens * one.ranks, .modes = {Mode::serial, Mode::overlapped}};
+Result run_case(const ExpertsFlags& flags, const Case& bench_case) {
+  const step_bench::PartRow row{.num_ranks = bench_case.ranks,
+                                .tokens = flags.tokens * bench_case.ranks,
+                                .modes = {Mode::serial, Mode::overlapped}};
   Result result;
   result.part = std::move(run_parts(flags, row, [&](PartSite& site) {
                             step_bench::Parts parts;
-                            parts.push_back(std::make_unique<Mixture>(flags, one, site));
+                            parts.push_back(std::make_unique<Mixture>(flags, bench_case, site));
                             return parts;
                           }).front());
   add_experts_times(result);
@@ -240,13 +241,13 @@ Result run_case(const ExpertsFlags& flags, const Case& one) {
   for (const std::vector<double>& of_rank : figures) {
     result.most_rows = std::max(result.most_rows, static_cast<std::int64_t>(of_rank[0]));
   }
-  result.mean_rows = sum_of(figures, 0) / one.ranks;
+  result.mean_rows = sum_of(figures, 0) / bench_case.ranks;
   result.dropped = static_cast<std::int64_t>(sum_of(figures, 1));
-  result.copies = flags.tokens * one.top_k * one.ranks;
+  result.copies = flags.tokens * bench_case.top_k * bench_case.ranks;
   for (std::size_t f = 2; f < figures.front().size(); ++f) {
     result.most_load = std::max(result.most_load, sum_of(figures, f));
   }
-  result.most_load *= one.experts / static_cast<double>(result.copies);
+  result.most_load *= bench_case.experts / static_cast<double>(result.copies);
   return result;
 }
 

@@ -33,7 +33,7 @@ constexpr const char* kOutput = "Output";
 
 double memory_limit_of(const FlagValue& value) {
   const double limit = value.number_from(0, 1e6);
-  if (limit < 1) throw value.refused("below what any schedule holds, one microbatch", "numbers of at least 1");
+  if (limit < 1) throw value.refused("below one microbatch, which any schedule holds", "numbers of at least 1");
   return limit;
 }
 
@@ -64,9 +64,9 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 1, 4096); }},
     Flag{"--microbatches", "8", "microbatches per step, a list",
          [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
-    Flag{"--chunks", "", "stages per rank, for schedules that take this number [2]",
+    Flag{"--chunks", "", "stages per rank, for schedules that have this parameter [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
-    Flag{"--slices", "", "token slices per microbatch, for schedules that take this number [4]",
+    Flag{"--slices", "", "token slices per microbatch, for schedules that have this parameter [4]",
          [](PipelineFlags& f, const FlagValue& v) { f.slices = integer(v, 1, 1024); }},
     Flag{"--slicing", "even", "token slices of equal length (even) or of equal time (balanced)",
          [](PipelineFlags& f, const FlagValue& v) {
@@ -81,19 +81,20 @@ const std::array kFlagsOfWhat{
 };
 
 const std::array kFlagsOfCosts{
-    Flag{"--t-f", "1", "ms of a microbatch's forward on a rank's share of the model",
+    Flag{"--t-f", "1", "milliseconds of a microbatch's forward on a rank's share of the model",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.forward = v.number(0, kLongestMs); }},
-    Flag{"--t-i", "1", "ms of a microbatch's input gradient on a rank",
+    Flag{"--t-i", "1", "milliseconds of a microbatch's input gradient on a rank",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.input_gradient = v.number(0, kLongestMs); }},
-    Flag{"--t-w", "1", "ms of its weight gradient; a full backward takes both",
+    Flag{"--t-w", "1", "milliseconds of its weight gradient; a full backward takes both",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.weight_gradient = v.number_from(0, kLongestMs); }},
-    Flag{"--t-comm", "0", "ms from the end of a message's producer to its arrival",
+    Flag{"--t-comm", "0", "milliseconds from the end of a message's producer to its arrival",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
     Flag{"--t-attention", "0",
-         "share of --t-f and --t-i, 0 to 1, that causal attention takes: later token slices take longer",
+         "share of --t-f and --t-i spent in causal attention, 0 to 1: later token slices take longer",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.attention = v.number_from(0, 1); }},
     Flag{"--t-evict", "0",
-         "ms to move a microbatch's kept activations to another rank, or back, for schedules that evict (bpipe)",
+         "milliseconds to move a microbatch's kept activations to another rank, or back, for schedules that evict "
+         "(bpipe)",
          [](PipelineFlags& f, const FlagValue& v) { f.evict_ms = v.number_from(0, kLongestMs); }},
     Flag{"--memory-limit", "",
          "microbatches whose activations a rank may hold, at least 1; zb_search obeys it [--stages, what 1F1B holds]",
@@ -127,8 +128,8 @@ const std::array kFlagsOfModel{
          [](PipelineFlags& f, const FlagValue& v) { f.model.length = integer(v, 1, 1 << 20); }},
     Flag{"--batch", "", "not taken here: sequences of a step are --microbatches x --microbatch-size",
          [](PipelineFlags&, const FlagValue& v) {
-           throw v.refused("counts the sequences of a step in other programs",
-                           "--microbatch-size " + v.text + " for those of a microbatch");
+           throw v.refused("is the number of sequences per step in other programs",
+                           "--microbatch-size " + v.text + " for the sequences of a microbatch");
          }},
     Flag{"--microbatch-size", "1", "sequences per microbatch",
          [](PipelineFlags& f, const FlagValue& v) { f.model.batch = integer(v, 1, 1 << 20); }},
@@ -150,7 +151,7 @@ void check_together(const program::CommandLine& line, const PipelineFlags& flags
   for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks", "--slices", "--slicing"}) {
     if (flags.csv_file.empty() || !line.value(name)) continue;
     throw core::usage_error(std::string(name) +
-                            " together with --csv; allowed: one of them, as the file determines the shape");
+                            " together with --csv; allowed: one of these flags, as the file determines the shape");
   }
   for (const char* name : {"--t-f", "--t-i", "--t-w", "--t-comm", "--t-attention", "--t-evict"}) {
     if (flags.mode != Mode::real || !line.value(name)) continue;
@@ -164,7 +165,7 @@ void check_together(const program::CommandLine& line, const PipelineFlags& flags
   }
   if (flags.model.hidden % flags.model.heads != 0) {
     throw core::usage_error("--heads is " + std::to_string(flags.model.heads) + ", and --hidden is " +
-                            std::to_string(flags.model.hidden) + "; allowed: a divisor of it");
+                            std::to_string(flags.model.hidden) + "; allowed: a divisor of --hidden");
   }
   if (flags.csv_file.empty() && line.value("--pipes")) {
     throw core::usage_error("--pipes requires --csv, as named schedules have their own");
@@ -228,26 +229,26 @@ constexpr std::string_view kSearch = "zb_search";
 constexpr std::string_view kSearchSource = "the search of Qi et al. 2023 (arXiv:2401.10241), section 3.1";
 constexpr int kUsualChunks = 2;
 constexpr int kUsualSlices = 4;
-constexpr std::int64_t kTokens = 4096;  // tokens per sequence; balanced slices are whole numbers of them
+constexpr std::int64_t kTokens = 4096;  // tokens per sequence; balanced slices are whole numbers of tokens
 
 // `entry`: a name for the search within a memory of its own, or null.
 Case search_case(const PipelineFlags& flags, const PipelineShape& shape, const CatalogueEntry* entry) {
   const double most = entry == nullptr ? flags.memory_limit.value_or(shape.ranks)
                                        : static_cast<double>(entry->searched_share * shape.ranks);
-  Schedule made = schedules::zb_search({shape, flags.times_ms, {most, flags.w_share()}});
-  made.name = entry == nullptr ? kSearch : entry->name;
-  Schedule messages = schedules::with_messages(made);
-  Case one{made.name, made,  std::move(messages),
-           shape,     entry, std::string(entry == nullptr ? kSearchSource : entry->source)};
-  one.memory_limit = most;
-  return one;
+  Schedule schedule = schedules::zb_search({shape, flags.times_ms, {most, flags.w_share()}});
+  schedule.name = entry == nullptr ? kSearch : entry->name;
+  Schedule messages = schedules::with_messages(schedule);
+  Case bench_case{schedule.name, schedule, std::move(messages),
+                  shape,         entry,    std::string(entry == nullptr ? kSearchSource : entry->source)};
+  bench_case.memory_limit = most;
+  return bench_case;
 }
 
 Case named_case(const PipelineFlags& flags, const CatalogueEntry& entry, const PipelineShape& shape) {
   if (entry.searched_share > 0) return search_case(flags, shape, &entry);
-  Schedule made = entry.make(shape);
-  Schedule messages = schedules::with_messages(made);
-  return {std::string(entry.name), std::move(made), std::move(messages), shape, &entry, std::string(entry.source)};
+  Schedule schedule = entry.make(shape);
+  Schedule messages = schedules::with_messages(schedule);
+  return {std::string(entry.name), std::move(schedule), std::move(messages), shape, &entry, std::string(entry.source)};
 }
 
 std::vector<std::string> chosen_names(const PipelineFlags& flags) {

@@ -77,7 +77,7 @@ struct PipelineFlags : program::Invocation {
   transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is started
   double evict_ms = 0;                  // time to move a microbatch's activations of a stage to another rank, or back
   std::optional<double> memory_limit;   // microbatches whose activations a rank may hold
-  std::optional<double> w_memory;       // share of them held from I until W; default with real kernels: as measured
+  std::optional<double> w_memory;  // share of activations held from I until W; default with real kernels: as measured
   double w_share() const { return w_memory.value_or(1); }
   int repeat = 5;      // runs of an emulated schedule
   int timeout_s = 60;  // for every wait of an emulated or real run
@@ -97,7 +97,7 @@ struct Case {
   std::string name;                             // the schedule's name, or the file's name
   schedules::Schedule schedule;                 // computations only
   schedules::Schedule messages;                 // with messages: the file's own, if it has any
-  schedules::PipelineShape shape;               // requested shape, or that of the file
+  schedules::PipelineShape shape;               // requested shape, or the file's
   const schedules::CatalogueEntry* entry = {};  // null for files and searches
   std::optional<std::string> source;
   std::optional<double> memory_limit = {};  // limit of the search, in microbatches' activations
@@ -134,10 +134,10 @@ struct Filled : simulator::FilledSteps {
   double utilization_without = 0;  // the same for a step without the work
 };
 
-// A step that was simulated, and emulated or run beside that.
+// A step that was simulated, and emulated or run as well.
 struct TimedStep {
   schedules::Step step;
-  schedules::StepTimeline timeline;  // emulated: that of the run with the median makespan
+  schedules::StepTimeline timeline;  // emulated: from the run with the median makespan
   double simulated_ms = 0;           // makespan in virtual time
   std::optional<Emulation> emulation;
 };
@@ -156,7 +156,7 @@ struct Result : TimedStep {
 // The size of an eviction encodes its time; a message between stages takes only the latency.
 inline constexpr simulator::Link kEvictionLink{.ps_per_byte = 1};
 
-Result run_case(const Case& one, const PipelineFlags& flags);
+Result run_case(const Case& bench_case, const PipelineFlags& flags);
 
 // True if a rank holds more microbatches' activations than the limit.
 bool is_over_memory(const Result& result, const PipelineFlags& flags);
@@ -167,7 +167,7 @@ struct EmulatedRuns {
   schedules::StepTimeline timeline;  // run with the median makespan (the longer of two, for an even number of runs)
 };
 EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOptions& options, int repeat);
-// Sets these beside the simulated timeline.
+// Adds these to the simulated timeline.
 void add_runs(EmulatedRuns runs, TimedStep& timed);
 
 // Runs a schedule with real kernels: the trainer runs it on the stages of a GPT.
@@ -188,7 +188,7 @@ EmulatedRuns run_real(const schedules::Schedule& schedule, const schedules::Step
 // Puts the work of flags.filler into the bubbles of a step, and simulates each of the steps that this takes. They take
 // as long as the step with empty bubbles, which is checked. Throws a usage Error if a kernel of the work is longer than
 // every bubble of its rank.
-Filled fill(const Case& one, const PipelineFlags& flags, const schedules::Step& plain);
+Filled fill(const Case& bench_case, const PipelineFlags& flags, const schedules::Step& plain);
 
 // The steps of a refresh concatenated, for drawings.
 core::TimelineRecord timeline_record(const Filled& filled);

@@ -105,24 +105,24 @@ std::string trace_text(const Result& result, Mode mode) {
 
 core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases) {
   int ranks = 1;
-  for (const Case& one : cases.all) ranks = std::max(ranks, one.shape.ranks);
+  for (const Case& bench_case : cases.all) ranks = std::max(ranks, bench_case.shape.ranks);
   core::RunRecord run = program::new_run_record(flags, basis_of(flags.mode), ranks);
   if (flags.mode == Mode::real) program::add_place(flags.place.device, flags.mpi, ranks, run);
   return run;
 }
 
-core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,
+core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& bench_case,
                                      const Result& result) {
   core::ScheduleRecord record;
   record.run = run.run;
   record.program = run.program;
-  record.schedule = one.name;
-  record.source = one.source;
-  record.ranks = one.shape.ranks;
-  record.microbatches = one.shape.microbatches;
-  record.chunks = one.schedule.chunks();
-  record.pipes = one.schedule.num_pipes();
-  record.trained = one.entry == nullptr || workload::untrainable(*one.entry, one.schedule).empty();
+  record.schedule = bench_case.name;
+  record.source = bench_case.source;
+  record.ranks = bench_case.shape.ranks;
+  record.microbatches = bench_case.shape.microbatches;
+  record.chunks = bench_case.schedule.chunks();
+  record.pipes = bench_case.schedule.num_pipes();
+  record.trained = bench_case.entry == nullptr || workload::untrainable(*bench_case.entry, bench_case.schedule).empty();
   record.basis = run.basis;
   const schedules::Times& t = flags.times_ms;
   record.times_ms = core::StageTimesRecord{.forward = t.forward,
@@ -131,8 +131,8 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
                                            .message = t.message};
   if (t.attention > 0) record.times_ms->attention = t.attention;
   if (flags.evict_ms > 0) record.times_ms->evict = flags.evict_ms;
-  record.slice_tokens = one.shape.slice_tokens;
-  if (evicts_activations(one.schedule)) {
+  record.slice_tokens = bench_case.shape.slice_tokens;
+  if (evicts_activations(bench_case.schedule)) {
     for (const auto& rank : result.counts) record.evictions.push_back(rank.evictions);
   }
   record.memory_limit = flags.memory_limit;
@@ -141,9 +141,9 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   add_counts(record, result);
   add_spans(record, result);
   add_times(result, record);
-  if (one.entry != nullptr) record.weight_versions.emplace();
-  for (std::int32_t r = 0; one.entry != nullptr && r < one.shape.ranks; ++r) {
-    record.weight_versions->push_back(schedules::weight_versions(*one.entry, one.shape, r));
+  if (bench_case.entry != nullptr) record.weight_versions.emplace();
+  for (std::int32_t r = 0; bench_case.entry != nullptr && r < bench_case.shape.ranks; ++r) {
+    record.weight_versions->push_back(schedules::weight_versions(*bench_case.entry, bench_case.shape, r));
   }
   if (const auto& form = result.closed_form) {
     record.closed_form_ms = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
@@ -152,7 +152,7 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
     record.filler = filler_record(flags.filler, *result.filled);
     if (!result.emulation) record.timeline = timeline_record(*result.filled);
   }
-  record.memory = activations_over_time(one.schedule, result.step, result.timeline, flags.w_share());
+  record.memory = activations_over_time(bench_case.schedule, result.step, result.timeline, flags.w_share());
   if (result.filled && !result.emulation) repeat(*record.memory, *result.filled);
   return record;
 }
@@ -232,18 +232,18 @@ std::vector<Column> emulation_columns(Mode mode) {
           {{"late", "(us)", 7}, program::kWhole, [](auto& r) { return r.result.emulation->late_us; }}};
 }
 
-std::string slices_text(const Case& one) {
-  const auto& lengths = one.schedule.slice_tokens;
+std::string slices_text(const Case& bench_case) {
+  const auto& lengths = bench_case.schedule.slice_tokens;
   if (std::adjacent_find(lengths.begin(), lengths.end(), std::not_equal_to<>()) == lengths.end()) return "";
-  return fmt::format("# {}: slices of {} tokens\n", one.name, fmt::join(lengths, ", "));
+  return fmt::format("# {}: slices of {} tokens\n", bench_case.name, fmt::join(lengths, ", "));
 }
 
-std::string evictions_text(const Case& one, const Result& result) {
-  if (!evicts_activations(one.schedule)) return "";
+std::string evictions_text(const Case& bench_case, const Result& result) {
+  if (!evicts_activations(bench_case.schedule)) return "";
   std::vector<std::int64_t> of_rank;
   for (const auto& rank : result.counts) of_rank.push_back(rank.evictions);
-  return fmt::format("# {}: microbatches of {} whose activations each rank evicts and fetches back: {}\n", one.name,
-                     one.shape.microbatches, fmt::join(of_rank, " "));
+  return fmt::format("# {}: microbatches of {} whose activations each rank evicts and fetches back: {}\n",
+                     bench_case.name, bench_case.shape.microbatches, fmt::join(of_rank, " "));
 }
 
 std::string place_text(const PipelineFlags& flags) {
@@ -265,11 +265,10 @@ std::string mode_text(const PipelineFlags& flags) {
 std::string filler_text(const FillerWork& work) {
   return fmt::format(
       "# work for the bubbles, on a rank's share: {:g} ms after a microbatch's forward, {:g} ms after its backward,\n"
-      "#   then {:g} ms of inversions, {:g} ms of other work, each in {} kernel{}; and in each step {:g} ms after "
-      "the\n"
-      "#   gradients. refresh: steps whose bubbles take all of it once; filled: of these bubbles; util, u_filled: the "
-      "part\n"
-      "#   of the time in which ranks compute, in a step with none of it and in these steps; unfilled: makespan with "
+      "#   then {:g} ms of inversions, {:g} ms of other work, each in {} kernel{}; and in each step {:g} ms after the\n"
+      "#   gradients. refresh: number of steps whose bubbles hold all this work once; filled: part of these bubbles; "
+      "util, u_filled: the part\n"
+      "#   of the time in which ranks compute, in a step without this work and in these steps; unfilled: makespan with "
       "empty\n"
       "#   bubbles\n",
       work.input_curvature, work.output_curvature, work.inversion, work.work, work.layers, work.layers == 1 ? "" : "s",
@@ -293,7 +292,7 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
   text += "# bubbles: of_ideal (makespan-work)/work, of_mksp (makespan-work)/makespan, of_own (own-work)/own,\n";
   text += fmt::format(
       "#   own_ideal (own-work)/work; peak_W, peak_B: microbatches whose activations the worst rank holds until W\n"
-      "#   ({:g} of them from I on), until B or I; sends: of the busiest rank; blocking, batched: does the step\n"
+      "#   ({:g} of these from I on), until B or I; sends: of the busiest rank; blocking, batched: does the step\n"
       "#   end (ok) or hang if each send waits for its receive, or if messages between two computations are one "
       "batch;\n"
       "#   slots: messages per pair of ranks that channels must hold, so that no send waits; bound: no schedule in "
@@ -302,7 +301,7 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
       flags.w_share());
   if (flags.filler.given()) text += filler_text(flags.filler);
   if (flags.memory_limit) text += fmt::format("# memory limit {:g}; rows above it have a !\n", *flags.memory_limit);
-  for (const std::string& line : cases.left_out) text += "# left out: " + line + "\n";
+  for (const std::string& line : cases.left_out) text += "# skipped: " + line + "\n";
   return text;
 }
 
@@ -342,12 +341,12 @@ std::vector<Column> columns(const PipelineFlags& flags) {
   return columns;
 }
 
-void Agreement::add(const Case& one, const Result& result) {
+void Agreement::add(const Case& bench_case, const Result& result) {
   if (!result.emulation) return;
   shares_.push_back(std::abs(excess_of(result)));
   if (shares_.size() > 1 && shares_.back() <= worst_) return;
   worst_ = shares_.back();
-  worst_name_ = fmt::format("{}, {} ranks", one.name, one.shape.ranks);
+  worst_name_ = fmt::format("{}, {} ranks", bench_case.name, bench_case.shape.ranks);
 }
 
 std::string Agreement::text() const {
@@ -356,10 +355,10 @@ std::string Agreement::text() const {
                      shares_.size(), 100 * core::median(shares_), 100 * worst_, worst_name_);
 }
 
-std::string footing_text(const Case& one, const Result& result) {
-  std::string text = slices_text(one) + evictions_text(one, result);
+std::string footing_text(const Case& bench_case, const Result& result) {
+  std::string text = slices_text(bench_case) + evictions_text(bench_case, result);
   for (const auto& [transport, hang] : result.hangs) {
-    if (hang) text += fmt::format("# {} hangs over {} channels: {}\n", one.name, transport, *hang);
+    if (hang) text += fmt::format("# {} hangs over {} channels: {}\n", bench_case.name, transport, *hang);
   }
   return text;
 }

@@ -22,7 +22,7 @@ void add_times(const TimedStep& timed, core::ScheduleRecord& record);
 std::string trace_text(const Result& result, Mode mode);
 
 core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases);
-core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,
+core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& bench_case,
                                      const Result& result);
 
 // The text output of pipeline_perf, as pure functions of the results.
@@ -38,7 +38,7 @@ std::vector<program::Column<Row>> columns(const PipelineFlags& flags);
 class Agreement {
  public:
   explicit Agreement(Mode mode) : mode_(mode) {}
-  void add(const Case& one, const Result& result);
+  void add(const Case& bench_case, const Result& result);
   std::string text() const;  // one line; empty for fewer than two rows
 
  private:
@@ -49,6 +49,6 @@ class Agreement {
 };
 
 // The actions at which ranks deadlock, one line per kind of channel. Empty if none do.
-std::string footing_text(const Case& one, const Result& result);
+std::string footing_text(const Case& bench_case, const Result& result);
 
 }  // namespace lockstep::pipeline

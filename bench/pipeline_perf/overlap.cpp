@@ -63,18 +63,18 @@ const std::array kFlagsOfWhat{
          [](OverlapFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
     Flag{"--layers", "12", "layers of the model",
          [](OverlapFlags& f, const FlagValue& v) { f.layers = integer(v, 1, 10000); }},
-    Flag{"--microbatches", "1", "microbatches per step; with --zero 0 and 1 gradients are sent after the last one only",
+    Flag{"--microbatches", "1", "microbatches per step; with --zero 0 and 1 gradients are sent only after the last one",
          [](OverlapFlags& f, const FlagValue& v) { f.microbatches = integer(v, 1, 10000); }},
-    Flag{"--prefetch", "1", "layers that are gathered ahead of their use, with --zero 3",
+    Flag{"--prefetch", "1", "number of layers whose gathers are prefetched, with --zero 3",
          [](OverlapFlags& f, const FlagValue& v) { f.prefetch = integer(v, 0, 10000); }},
 };
 
 const std::array kFlagsOfCosts{
-    Flag{"--t-f", "1", "ms of a layer's forward",
+    Flag{"--t-f", "1", "milliseconds of a layer's forward",
          [](OverlapFlags& f, const FlagValue& v) { f.forward_ms = v.number(0, kLongestMs); }},
-    Flag{"--t-b", "2", "ms of a layer's backward",
+    Flag{"--t-b", "2", "milliseconds of a layer's backward",
          [](OverlapFlags& f, const FlagValue& v) { f.backward_ms = v.number(0, kLongestMs); }},
-    Flag{"--t-opt", "0", "ms of the optimizer",
+    Flag{"--t-opt", "0", "milliseconds of the optimizer",
          [](OverlapFlags& f, const FlagValue& v) { f.optimizer_ms = v.number_from(0, kLongestMs); }},
     Flag{"--bytes-a-layer", "28M", "bytes of gradients per layer, and the same for parameters",
          [](OverlapFlags& f, const FlagValue& v) { f.bytes_per_layer = v.size_bytes(); }},
@@ -103,7 +103,7 @@ OverlapFlags parse_overlap_flags(int argc, const char* const* argv) {
   OverlapFlags flags;
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
-                            ": how much of the communication of gradients and parameters is hidden behind kernels.");
+                            ": how much of the communication of gradients and parameters overlaps with kernels.");
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
   declare_all(line, kFlagsOfOutput, kOutput);
@@ -154,8 +154,8 @@ std::vector<Unit> units_of(const OverlapFlags& flags) {
 
 }  // namespace
 
-std::vector<GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapCase& one) {
-  if (one.zero_stage == 3) return schedules::buckets_of(units_of(flags));
+std::vector<GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapCase& bench_case) {
+  if (bench_case.zero_stage == 3) return schedules::buckets_of(units_of(flags));
   std::vector<schedules::Parameter> parameters;
   for (std::int32_t layer = 0; layer < flags.layers; ++layer) {
     for (int t = 0; t < flags.tensors_per_layer; ++t) {
@@ -163,30 +163,31 @@ std::vector<GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapC
       parameters.push_back({.elements = bytes, .grad_bytes = 1, .part = layer});
     }
   }
-  const auto cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * kBytesPerMb);
+  const auto cap_bytes = static_cast<std::int64_t>(bench_case.bucket_cap_mb * kBytesPerMb);
   return schedules::gradient_buckets(parameters, schedules::ddp_rules(cap_bytes));
 }
 
-Step overlap_step(const OverlapFlags& flags, const OverlapCase& one, bool kernels) {
-  const auto stages = static_cast<std::size_t>(one.replicas);
-  Step step =
-      schedules::lower(replicas_of(one.replicas, flags.microbatches), std::vector<schedules::StageCosts>(stages));
+Step overlap_step(const OverlapFlags& flags, const OverlapCase& bench_case, bool kernels) {
+  const auto stages = static_cast<std::size_t>(bench_case.replicas);
+  Step step = schedules::lower(replicas_of(bench_case.replicas, flags.microbatches),
+                               std::vector<schedules::StageCosts>(stages));
   step.groups.push_back({schedules::GroupKind::data, step.rank_of_stage});
   schedules::split_stages(step, std::vector<schedules::StageRecipe>(stages, layers_of(flags, kernels)));
-  const std::vector<std::vector<GradientBucket>> buckets(stages, buckets_of(flags, one));
+  const std::vector<std::vector<GradientBucket>> buckets(stages, buckets_of(flags, bench_case));
   const std::vector<std::vector<Unit>> units(stages, units_of(flags));
-  schedules::reduce_gradients(step, buckets, {.comm = comms_of(one).front(), .every_microbatch = one.zero_stage >= 2});
-  if (one.zero_stage == 3) schedules::shard_parameters(step, units, {.in_flight = flags.prefetch + 1});
+  schedules::reduce_gradients(step, buckets,
+                              {.comm = comms_of(bench_case).front(), .every_microbatch = bench_case.zero_stage >= 2});
+  if (bench_case.zero_stage == 3) schedules::shard_parameters(step, units, {.in_flight = flags.prefetch + 1});
   const std::int64_t optimizer_ps = kernels ? std::llround(flags.optimizer_ms * kPsPerMs) : 0;
   schedules::add_optimizer(step, std::vector<std::int64_t>(stages, optimizer_ps), schedules::Barrier::none);
-  if (one.zero_stage == 1 || one.zero_stage == 2) schedules::gather_after_step(step, units);
-  step.name = one.zero_stage == 0 ? "ddp" : "zero" + std::to_string(one.zero_stage);
+  if (bench_case.zero_stage == 1 || bench_case.zero_stage == 2) schedules::gather_after_step(step, units);
+  step.name = bench_case.zero_stage == 0 ? "ddp" : "zero" + std::to_string(bench_case.zero_stage);
   schedules::check_step_or_throw(step);
   return step;
 }
 
-std::vector<Comm> comms_of(const OverlapCase& one) {
-  if (one.zero_stage == 0) return {Comm::all_reduce};
+std::vector<Comm> comms_of(const OverlapCase& bench_case) {
+  if (bench_case.zero_stage == 0) return {Comm::all_reduce};
   return {Comm::reduce_scatter, Comm::all_gather};
 }
 
@@ -257,13 +258,13 @@ double ring_ms(const OverlapFlags& flags, int ranks, std::int64_t bytes) {
   return steps * (flags.link.latency_us + part_us) / 1e3;
 }
 
-std::optional<double> recurrence_of(const OverlapFlags& flags, const OverlapCase& one) {
-  if (one.zero_stage != 0 || flags.algorithm != "ring") return std::nullopt;
+std::optional<double> recurrence_of(const OverlapFlags& flags, const OverlapCase& bench_case) {
+  if (bench_case.zero_stage != 0 || flags.algorithm != "ring") return std::nullopt;
   const double computed_ms = flags.microbatches * flags.layers * (flags.forward_ms + flags.backward_ms);
   std::vector<schedules::BucketTimes> buckets;
-  for (const auto& bucket : buckets_of(flags, one)) {
+  for (const auto& bucket : buckets_of(flags, bench_case)) {
     const double after_ms = bucket.part * flags.backward_ms;  // earlier layers have their backward later
-    buckets.push_back({computed_ms - after_ms, ring_ms(flags, one.replicas, bucket.bytes)});
+    buckets.push_back({computed_ms - after_ms, ring_ms(flags, bench_case.replicas, bucket.bytes)});
   }
   return std::max(computed_ms, schedules::end_of_buckets_ms(buckets)) + flags.optimizer_ms;
 }
@@ -291,15 +292,15 @@ core::Estimate OverlapResult::hidden() const {
   return core::estimate({&emulation->samples_ms, 1}, [&](auto medians) { return share(medians[0]); }).within(0, 1);
 }
 
-OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& one) {
+OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& bench_case) {
   OverlapResult result;
-  result.step = overlap_step(flags, one);
+  result.step = overlap_step(flags, bench_case);
   Simulated simulated = simulate_step(flags, result.step);
   result.step_ms = result.simulated_ms = simulated.makespan_ms;
   result.timeline = std::move(simulated.timeline);
   result.compute_ms = kernels_ms(result.step);
-  result.communication_ms = simulate_step(flags, overlap_step(flags, one, false)).makespan_ms;
-  result.closed_form_ms = recurrence_of(flags, one);
+  result.communication_ms = simulate_step(flags, overlap_step(flags, bench_case, false)).makespan_ms;
+  result.closed_form_ms = recurrence_of(flags, bench_case);
   if (flags.mode == Mode::emulated) emulate_case(result, flags);
   for (const Task& task : result.step.of_rank.front().tasks) result.collectives += task.comm != Comm::none ? 1 : 0;
   const schedules::SentBytes sent = schedules::count_sent(result.step).front();

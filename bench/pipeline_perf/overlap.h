@@ -36,8 +36,8 @@ struct OverlapFlags : program::Invocation {
   double forward_ms = 1;  // per layer
   double backward_ms = 2;
   double optimizer_ms = 0;                                // per rank
-  std::int64_t bytes_per_layer = std::int64_t{28} << 20;  // gradients per layer, and equally many of parameters
-  int prefetch = 1;                                       // layers gathered ahead of their use
+  std::int64_t bytes_per_layer = std::int64_t{28} << 20;  // gradients per layer, and the same for parameters
+  int prefetch = 1;                                       // layers whose gathers are prefetched
   std::string algorithm = "ring";
   transports::LinkSpec link{.latency_us = 20, .gbps = 12.5};
 
@@ -57,13 +57,13 @@ struct OverlapCase {
   double bucket_cap_mb = 25;  // ignored with zero_stage 3, where each layer is a unit
 };
 
-std::vector<schedules::GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapCase& one);
+std::vector<schedules::GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapCase& bench_case);
 
 // The whole step. If `kernels` is false, its kernels take no time.
-schedules::Step overlap_step(const OverlapFlags& flags, const OverlapCase& one, bool kernels = true);
+schedules::Step overlap_step(const OverlapFlags& flags, const OverlapCase& bench_case, bool kernels = true);
 
 // The step's collectives.
-std::vector<schedules::Comm> comms_of(const OverlapCase& one);
+std::vector<schedules::Comm> comms_of(const OverlapCase& bench_case);
 
 // The plan of --algo, which must have one lane. Throws a usage Error if there is no such plan.
 plan::Plan plan_of(const OverlapFlags& flags, schedules::Comm comm, int ranks);
@@ -84,6 +84,6 @@ struct OverlapResult : TimedStep {
   core::Estimate hidden() const;
 };
 
-OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& one);
+OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& bench_case);
 
 }  // namespace lockstep::pipeline

@@ -27,15 +27,15 @@ TEST(Pipeline, SimulatedTimesAreThoseOfThePlayedLists) {
     const PipelineFlags flags = all_schedules(times);
     const Cases cases = make_cases(flags);
     EXPECT_GT(cases.all.size(), 70U);
-    for (const Case& one : cases.all) {
-      const Result result = run_case(one, flags);
-      const auto spans = schedules::spans_of(one.schedule, times, schedules::play(one.schedule, times));
-      EXPECT_NEAR(result.spans.makespan, spans.makespan, 1e-6) << one.name;
-      EXPECT_NEAR(result.spans.own, spans.own, 1e-6) << one.name;
-      EXPECT_DOUBLE_EQ(result.simulated_ms, result.spans.makespan) << one.name;
+    for (const Case& bench_case : cases.all) {
+      const Result result = run_case(bench_case, flags);
+      const auto spans = schedules::spans_of(bench_case.schedule, times, schedules::play(bench_case.schedule, times));
+      EXPECT_NEAR(result.spans.makespan, spans.makespan, 1e-6) << bench_case.name;
+      EXPECT_NEAR(result.spans.own, spans.own, 1e-6) << bench_case.name;
+      EXPECT_DOUBLE_EQ(result.simulated_ms, result.spans.makespan) << bench_case.name;
       if (!result.closed_form) continue;
       const double form = result.closed_form->of_makespan ? result.spans.makespan : result.spans.own;
-      EXPECT_NEAR(form, result.closed_form->cost, 1e-6) << one.name;
+      EXPECT_NEAR(form, result.closed_form->cost, 1e-6) << bench_case.name;
     }
   }
 }
@@ -62,20 +62,20 @@ double peak_of_sum(const std::vector<core::MemoryPoint>& one, const std::vector<
 TEST(Pipeline, MemoryOverTimeHasTheCountedPeaks) {
   PipelineFlags flags = all_schedules({1, 1, 1, 0});
   flags.w_memory = 0.25;
-  for (const Case& one : make_cases(flags).all) {
-    const Result result = run_case(one, flags);
+  for (const Case& bench_case : make_cases(flags).all) {
+    const Result result = run_case(bench_case, flags);
     const core::MemoryRecord memory =
-        activations_over_time(one.schedule, result.step, result.timeline, flags.w_share());
+        activations_over_time(bench_case.schedule, result.step, result.timeline, flags.w_share());
     for (std::size_t r = 0; r < memory.of_rank.size(); ++r) {
       const auto& points = memory.of_rank[r].at("until_b");
       double peak = 0;
       for (const auto& point : points) peak = std::max(peak, point.value);
-      EXPECT_DOUBLE_EQ(peak, result.counts[r].peak.until_input_gradient) << one.name << " rank " << r;
-      EXPECT_DOUBLE_EQ(points.back().value, 0) << one.name;
+      EXPECT_DOUBLE_EQ(peak, result.counts[r].peak.until_input_gradient) << bench_case.name << " rank " << r;
+      EXPECT_DOUBLE_EQ(points.back().value, 0) << bench_case.name;
       EXPECT_NEAR(peak_of_sum(points, memory.of_rank[r].at("until_w")), result.counts[r].peak.until_weight_gradient,
                   1e-9)
-          << one.name << " rank " << r;
-      EXPECT_DOUBLE_EQ(memory.of_rank[r].at("until_w").back().value, 0) << one.name;
+          << bench_case.name << " rank " << r;
+      EXPECT_DOUBLE_EQ(memory.of_rank[r].at("until_w").back().value, 0) << bench_case.name;
     }
   }
 }
@@ -88,9 +88,9 @@ TEST(Pipeline, WorkInBubblesMakesNoStepLonger) {
   flags.filler = {.input_curvature = 0.6, .output_curvature = 0.6, .inversion = 0.8, .work = 1, .precondition = 0.5};
   flags.filler.layers = 8;
   std::size_t several = 0;
-  for (const Case& one : make_cases(flags).all) {
-    const Result result = run_case(one, flags);
-    ASSERT_TRUE(result.filled) << one.name;
+  for (const Case& bench_case : make_cases(flags).all) {
+    const Result result = run_case(bench_case, flags);
+    ASSERT_TRUE(result.filled) << bench_case.name;
     const Filled& filled = *result.filled;
     double filler_ms = 0;
     for (const schedules::Step& step : filled.steps) {
@@ -100,14 +100,14 @@ TEST(Pipeline, WorkInBubblesMakesNoStepLonger) {
         }
       }
     }
-    const double pipes = one.schedule.num_pipes();
+    const double pipes = bench_case.schedule.num_pipes();
     const double wanted = 8 * 1.2 + pipes * 0.8 + 1;  // per rank: each microbatch goes through one of the pipes
-    EXPECT_NEAR(filler_ms, wanted * one.shape.ranks, 1e-6) << one.name;
-    EXPECT_GT(filled.filled, 0) << one.name;
-    EXPECT_LE(filled.filled, 1) << one.name;
-    EXPECT_GT(filled.utilization, filled.utilization_without) << one.name;
-    EXPECT_DOUBLE_EQ(result.simulated_ms, filled.makespan_without_ms) << one.name;
-    EXPECT_NEAR(result.spans.makespan, result.simulated_ms, 1e-6) << one.name;
+    EXPECT_NEAR(filler_ms, wanted * bench_case.shape.ranks, 1e-6) << bench_case.name;
+    EXPECT_GT(filled.filled, 0) << bench_case.name;
+    EXPECT_LE(filled.filled, 1) << bench_case.name;
+    EXPECT_GT(filled.utilization, filled.utilization_without) << bench_case.name;
+    EXPECT_DOUBLE_EQ(result.simulated_ms, filled.makespan_without_ms) << bench_case.name;
+    EXPECT_NEAR(result.spans.makespan, result.simulated_ms, 1e-6) << bench_case.name;
     several += filled.steps.size() > 1 ? 1 : 0;
   }
   EXPECT_GT(several, 10U);
@@ -187,9 +187,9 @@ TEST(Overlap, GatheringAheadHidesParameters) {
   flags.prefetch = 0;
   const OverlapResult none = run_overlap(flags, {4, 3, 25});
   flags.prefetch = 1;
-  const OverlapResult one = run_overlap(flags, {4, 3, 25});
-  EXPECT_LT(one.step_ms, none.step_ms);
-  EXPECT_GE(one.step_ms, one.compute_ms);
+  const OverlapResult result = run_overlap(flags, {4, 3, 25});
+  EXPECT_LT(result.step_ms, none.step_ms);
+  EXPECT_GE(result.step_ms, result.compute_ms);
 }
 
 // However late threads wake up, nothing is faster than its plan.

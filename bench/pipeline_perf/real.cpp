@@ -153,7 +153,7 @@ schedules::Times isolated_times_ms(const PipelineFlags& flags) {
   // The other ranks synchronize with rank 0 between steps, so that -T is the deadline of one step, not of all.
   const auto ranks = flags.mpi->make_transport({.naps = true});
   schedules::Times times;
-  if (program::tells(flags.mpi)) {
+  if (program::writes_output(flags.mpi)) {
     times = timed([&] { ranks->barrier(); });
   } else {
     for (std::int64_t met = 0; met <= num_steps(flags); ++met) ranks->barrier();

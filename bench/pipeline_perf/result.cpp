@@ -99,14 +99,14 @@ namespace {
 
 constexpr double kEvictionGbps = 1000;  // bandwidth of kEvictionLink
 
-// All stages are equal: a chunk is an equal part of its rank's share.
-Step lowered(const Case& one, const PipelineFlags& flags) {
+// All stages are equal: each chunk is the same fraction of its rank's share.
+Step lowered(const Case& bench_case, const PipelineFlags& flags) {
   std::vector<schedules::StageCosts> costs;
-  for (std::int32_t stage = 0; stage < one.schedule.num_stages(); ++stage) {
-    for (std::int32_t slice = 0; slice < one.schedule.slices(); ++slice) {
+  for (std::int32_t stage = 0; stage < bench_case.schedule.num_stages(); ++stage) {
+    for (std::int32_t slice = 0; slice < bench_case.schedule.slices(); ++slice) {
       const auto ps = [&](schedules::Op op) {
-        return ps_of(
-            schedules::time_of({op, stage, slice}, flags.times_ms, one.schedule.chunks(), one.schedule.slice_tokens));
+        return ps_of(schedules::time_of({op, stage, slice}, flags.times_ms, bench_case.schedule.chunks(),
+                                        bench_case.schedule.slice_tokens));
       };
       costs.push_back({.forward_ps = ps(schedules::Op::forward),
                        .input_gradient_ps = ps(schedules::Op::input_gradient),
@@ -115,7 +115,7 @@ Step lowered(const Case& one, const PipelineFlags& flags) {
                        .kept_bytes = ps_of(flags.evict_ms)});
     }
   }
-  return schedules::lower(one.schedule, costs);
+  return schedules::lower(bench_case.schedule, costs);
 }
 
 // The timeline in the form of play.h: one span per action, in ms.
@@ -144,8 +144,9 @@ Verdicts verdicts_of(const schedules::Schedule& messages) {
   return verdicts;
 }
 
-void add_spans(Result& result, const Case& one, const PipelineFlags& flags) {
-  result.spans = schedules::spans_of(one.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
+void add_spans(Result& result, const Case& bench_case, const PipelineFlags& flags) {
+  result.spans =
+      schedules::spans_of(bench_case.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
   const double behind_ms =
       result.filled ? flags.filler.precondition : 0;  // time for which the rank's list has no action
   result.spans.work += behind_ms;
@@ -157,8 +158,8 @@ void add_spans(Result& result, const Case& one, const PipelineFlags& flags) {
 }
 
 // The row's step is the first of a refresh, which has most of the work.
-void fill_case(Result& result, const Case& one, const PipelineFlags& flags) {
-  result.filled = fill(one, flags, result.step);
+void fill_case(Result& result, const Case& bench_case, const PipelineFlags& flags) {
+  result.filled = fill(bench_case, flags, result.step);
   result.step = result.filled->steps.front();
   result.timeline = result.filled->timelines.front();
   result.simulated_ms = result.filled->makespan_without_ms;
@@ -183,36 +184,36 @@ double most_held(const Result& result) {
 }
 
 // The bound for the larger of the memory limit (if given) and the schedule's own peak.
-std::optional<double> bound_ms(const Case& one, const Result& result, const PipelineFlags& flags) {
-  if (one.schedule.chunks() != 1 || one.schedule.num_pipes() != 1) return std::nullopt;
-  if (one.schedule.slices() != 1 || evicts_activations(one.schedule))
+std::optional<double> bound_ms(const Case& bench_case, const Result& result, const PipelineFlags& flags) {
+  if (bench_case.schedule.chunks() != 1 || bench_case.schedule.num_pipes() != 1) return std::nullopt;
+  if (bench_case.schedule.slices() != 1 || evicts_activations(bench_case.schedule))
     return std::nullopt;  // the bound assumes whole microbatches on the rank that makes them
   const double held = most_held(result);
-  const double allowed = one.memory_limit ? *one.memory_limit : flags.memory_limit.value_or(held);
-  return schedules::least_own_span(one.shape, flags.times_ms, {std::max(held, allowed), flags.w_share()});
+  const double allowed = bench_case.memory_limit ? *bench_case.memory_limit : flags.memory_limit.value_or(held);
+  return schedules::least_own_span(bench_case.shape, flags.times_ms, {std::max(held, allowed), flags.w_share()});
 }
 
 }  // namespace
 
-Result run_case(const Case& one, const PipelineFlags& flags) {
+Result run_case(const Case& bench_case, const PipelineFlags& flags) {
   Result result;
-  result.step = lowered(one, flags);
-  const simulator::OneSwitch network(one.schedule.num_ranks(), ps_of(flags.times_ms.message), kEvictionLink);
+  result.step = lowered(bench_case, flags);
+  const simulator::OneSwitch network(bench_case.schedule.num_ranks(), ps_of(flags.times_ms.message), kEvictionLink);
   simulator::Simulation simulation =
       simulator::simulate(result.step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
   result.simulated_ms = static_cast<double>(simulation.makespan_ps) / kPsPerMs;
   result.timeline = std::move(simulation.timeline);
-  if (flags.filler.given()) fill_case(result, one, flags);
+  if (flags.filler.given()) fill_case(result, bench_case, flags);
   if (flags.mode == Mode::emulated) emulate_case(result, flags);
-  if (flags.mode == Mode::real) add_runs(run_real(one.schedule, result.step, flags), result);
-  add_spans(result, one, flags);
-  result.counts = schedules::count_ranks(one.schedule, flags.w_share());
-  result.bound_ms = bound_ms(one, result, flags);
-  result.ordering = schedules::count_ordering(one.schedule);
-  result.hangs = verdicts_of(one.messages);
-  if (one.entry != nullptr && flags.times_ms.message == 0 && flags.filler.precondition == 0 &&
-      (flags.evict_ms == 0 || !evicts_activations(one.schedule))) {
-    result.closed_form = one.entry->closed_form(one.shape, flags.times_ms);
+  if (flags.mode == Mode::real) add_runs(run_real(bench_case.schedule, result.step, flags), result);
+  add_spans(result, bench_case, flags);
+  result.counts = schedules::count_ranks(bench_case.schedule, flags.w_share());
+  result.bound_ms = bound_ms(bench_case, result, flags);
+  result.ordering = schedules::count_ordering(bench_case.schedule);
+  result.hangs = verdicts_of(bench_case.messages);
+  if (bench_case.entry != nullptr && flags.times_ms.message == 0 && flags.filler.precondition == 0 &&
+      (flags.evict_ms == 0 || !evicts_activations(bench_case.schedule))) {
+    result.closed_form = bench_case.entry->closed_form(bench_case.shape, flags.times_ms);
   }
   return result;
 }
@@ -242,16 +243,16 @@ void add_runs(EmulatedRuns runs, TimedStep& timed) {
 namespace {
 
 // Number of layers of a stage, which is a chunk of its rank's share.
-std::int32_t layers_of_stage(const Case& one, const FillerWork& work) {
-  const std::int32_t chunks = one.schedule.chunks();
+std::int32_t layers_of_stage(const Case& bench_case, const FillerWork& work) {
+  const std::int32_t chunks = bench_case.schedule.chunks();
   if (work.layers % chunks == 0) return work.layers / chunks;
-  throw core::usage_error("--fill: layers is " + std::to_string(work.layers) + ", and schedule " + one.name + " has " +
-                          std::to_string(chunks) + " chunks per rank; allowed: multiples of the chunks");
+  throw core::usage_error("--fill: layers is " + std::to_string(work.layers) + ", and schedule " + bench_case.name +
+                          " has " + std::to_string(chunks) + " chunks per rank; allowed: multiples of the chunks");
 }
 
-std::vector<std::vector<FillerItem>> items_of(const Case& one, const FillerWork& work, const Step& step) {
-  const std::int32_t layers = layers_of_stage(one, work);
-  const auto of_layer = [&](double ms) { return ps_of(ms / one.schedule.chunks() / layers); };
+std::vector<std::vector<FillerItem>> items_of(const Case& bench_case, const FillerWork& work, const Step& step) {
+  const std::int32_t layers = layers_of_stage(bench_case, work);
+  const auto of_layer = [&](double ms) { return ps_of(ms / bench_case.schedule.chunks() / layers); };
   std::vector<schedules::SecondOrderMatrix> of_stage;
   for (std::int32_t layer = 0; layer < layers; ++layer) {
     of_stage.push_back({.part = layer,
@@ -285,11 +286,11 @@ void add_precondition(Step& step, const FillerWork& work) {
 
 }  // namespace
 
-Filled fill(const Case& one, const PipelineFlags& flags, const Step& plain) {
+Filled fill(const Case& bench_case, const PipelineFlags& flags, const Step& plain) {
   Step without = plain;
   add_precondition(without, flags.filler);
   const auto simulate = [&](const Step& step) { return simulated(step, flags.times_ms); };
-  Filled filled{simulator::filled_steps(without, items_of(one, flags.filler, plain), simulate), without};
+  Filled filled{simulator::filled_steps(without, items_of(bench_case, flags.filler, plain), simulate), without};
   filled.makespan_without_ms = static_cast<double>(filled.makespan_ps) / kPsPerMs;
   filled.utilization_without = simulator::utilization_of(plain, static_cast<double>(simulate(plain).makespan_ps));
   return filled;
@@ -298,10 +299,10 @@ Filled fill(const Case& one, const PipelineFlags& flags, const Step& plain) {
 core::TimelineRecord timeline_record(const Filled& filled) {
   core::TimelineRecord all;
   for (std::size_t s = 0; s < filled.steps.size(); ++s) {
-    core::TimelineRecord one = program::timeline_record(filled.steps[s], filled.timelines[s]);
-    all.ranks.resize(one.ranks.size());
-    for (std::size_t r = 0; r < one.ranks.size(); ++r) {
-      for (auto& task : one.ranks[r]) {
+    core::TimelineRecord record = program::timeline_record(filled.steps[s], filled.timelines[s]);
+    all.ranks.resize(record.ranks.size());
+    for (std::size_t r = 0; r < record.ranks.size(); ++r) {
+      for (auto& task : record.ranks[r]) {
         task.start += static_cast<double>(s) * filled.makespan_without_ms;
         task.end += static_cast<double>(s) * filled.makespan_without_ms;
         all.ranks[r].push_back(std::move(task));

@@ -1,5 +1,5 @@
-// The table of a benchmark of training steps as a list of columns: each says how a value of a row is shown, and under
-// which name it stands in the row's record.
+// The table of a benchmark of training steps as a list of columns: each defines how a value of a row is shown, and
+// under which name it is in the row's record.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Title {
   std::string group = {};  // neighbours with the same one have it above their names
 };
 
-// How a number is shown: times a factor, with so many decimals.
+// How a number is shown: times a factor, with this many decimals.
 struct Shown {
   int decimals = 2;
   double factor = 1;
@@ -119,7 +119,7 @@ class StepTable {
   }
   std::size_t rows() const { return rows_; }
   std::size_t wrong() const { return wrong_; }
-  // Returns the exit status: that of core::Failure if a row is wrong.
+  // Returns the exit status: core::Failure's if a row is wrong.
   int end(const std::string& ending) {
     print_(ending);
     writer_.commit();

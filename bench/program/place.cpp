@@ -43,8 +43,8 @@ transports::MpiThreads mpi_threads_of(const FlagValue& value) {
 
 const std::array kFlags{
     Flag{"--device", "cpu",
-         "cpu; cuda: rank r runs on GPU r modulo their number, so that ranks may share one; cuda:1: all ranks share "
-         "GPU 1",
+         "cpu; cuda: rank r runs on GPU r modulo the number of GPUs, so that ranks may share one; cuda:1: all ranks "
+         "share GPU 1",
          [](PlaceFlags& p, const FlagValue& v) { p.device = device_of(v); }},
     Flag{"--transport", "local",
          "local: ranks are threads; mpi: ranks of mpirun; nccl: with --device cuda and NCCL's collectives, ranks of "
@@ -52,8 +52,7 @@ const std::array kFlags{
          read_transport},
     Flag{"--mpi-threads", "multiple",
          "multiple: communication runs concurrently with kernels, if this MPI can; funneled: in the rank's own thread, "
-         "one "
-         "after the other",
+         "serially",
          [](PlaceFlags& p, const FlagValue& v) { p.mpi_threads = mpi_threads_of(v); }},
 };
 
@@ -81,8 +80,8 @@ int ranks_here(const transports::MpiWorld* mpi, int ranks) {
 }
 
 // Returns the most of `ranks` that share one of the `gpus` GPUs that this process sees. A process of mpirun may see
-// other GPUs than its neighbours, which resource managers give it; but NCCL has ranks share a GPU only where it is told
-// to.
+// other GPUs than its neighbours, which resource managers give it; but NCCL lets ranks share a GPU only where that is
+// requested.
 int most_on_a_gpu(const transports::MpiWorld* mpi, int ranks, int gpus) {
   if (gpus == 0 || (mpi != nullptr && libraries::why_no_shared_gpu())) return 1;
   return (ranks + gpus - 1) / gpus;
@@ -137,12 +136,12 @@ int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::mi
       place.mpi_threads);
 }
 
-bool tells(const transports::MpiWorld* mpi) {
+bool writes_output(const transports::MpiWorld* mpi) {
   return mpi == nullptr || mpi->placement().rank == 0;
 }
 
 Print print_of(const transports::MpiWorld* mpi) {
-  return tells(mpi) ? Print(to_stdout) : [](const std::string&) {};
+  return writes_output(mpi) ? Print(to_stdout) : [](const std::string&) {};
 }
 
 std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, int ranks) {
@@ -169,8 +168,9 @@ std::string gpus_text(const backends::DeviceChoice& device, int ranks, const tra
     where = fmt::format(", as rank 0 sees them; {} processes of mpirun on {} host{}", placement.num_ranks,
                         placement.num_hosts, placement.num_hosts == 1 ? "" : "s");
   }
-  return fmt::format("{} GPU{} from cuda:{} on{}; each rank's collectives run in streams beside its kernels", gpus,
-                     gpus == 1 ? "" : "s", std::max(device.index, 0), where);
+  return fmt::format(
+      "{} GPU{} from cuda:{} on{}; each rank's collectives run in streams of their own, concurrently with its kernels",
+      gpus, gpus == 1 ? "" : "s", std::max(device.index, 0), where);
 }
 
 bool is_oversubscribed(const transports::MpiWorld* mpi, int ranks, int threads) {

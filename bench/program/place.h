@@ -22,7 +22,7 @@ namespace lockstep::program {
 
 struct PlaceFlags {
   backends::DeviceChoice device;
-  bool mpi = false;  // ranks are those of mpirun: --transport mpi, or nccl where mpirun has started the process
+  bool mpi = false;  // mpirun has started the ranks: --transport mpi, or nccl where mpirun has started the process
   transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // requested from MPI
 };
 
@@ -31,21 +31,21 @@ void declare_place(CommandLine& line, const char* group);
 PlaceFlags read_place(const CommandLine& line);
 // Throws a usage Error if one of the flags is given: `allowed` names the combination that is possible.
 void refuse_place(const CommandLine& line, const std::string& why, const std::string& allowed);
-// Throws an Error that says why the device is not available.
+// Throws an Error with the reason if the device is not available.
 void check_device(const backends::DeviceChoice& device);
 
-// Calls body(world) and returns its exit status: once, with nullptr, or on each rank of mpirun, as the flags say.
+// Calls body(world) and returns its exit status: once, with nullptr, or on each rank of mpirun, depending on the flags.
 int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::milliseconds timeout,
                  const std::function<int(transports::MpiWorld*)>& body);
 // True if this process prints and writes files: rank 0 of mpirun, or the only process.
-bool tells(const transports::MpiWorld* mpi);
+bool writes_output(const transports::MpiWorld* mpi);
 Print print_of(const transports::MpiWorld* mpi);
 
 // GPUs that the ranks of this process's host use, of those that it sees: the chosen one for all, or all in rotation.
 std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, int ranks);
 // GPUs that all ranks together run on.
 int num_gpus(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
-// "2 GPUs from cuda:0 on; each rank's collectives run in streams beside its kernels".
+// "2 GPUs from cuda:0 on; each rank's collectives run in streams of their own, concurrently with its kernels".
 std::string gpus_text(const backends::DeviceChoice& device, int ranks, const transports::MpiWorld* mpi = nullptr);
 // True if the kernel threads of all ranks outnumber the cores, so that kernels share cores.
 bool is_oversubscribed(const transports::MpiWorld* mpi, int ranks, int threads);
@@ -60,8 +60,8 @@ void add_place(const backends::DeviceChoice& device, const transports::MpiWorld*
 core::EnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
 
 // Counts from begin_step(), or the end of the previous step, to end_step(). A first step without begin_step() loads and
-// chooses kernels, and is left out. One thread at a time. Counters update every few milliseconds, some GPUs' every 100
-// ms: short runs say little.
+// chooses kernels, and is not counted. One thread at a time. Counters update every few milliseconds, some GPUs' every
+// 100 ms: short runs are inaccurate.
 class StepEnergy {
  public:
   explicit StepEnergy(core::EnergyMeter opened) : opened_(std::move(opened)) {}

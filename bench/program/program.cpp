@@ -174,7 +174,7 @@ std::optional<FlagValue> CommandLine::value(const std::string& names) const {
 namespace {
 
 // A line of a message, which may quote anything from a file or a flag: control characters are shown by their numbers
-// (\x1b), and of a long line the middle is left out, as what is allowed stands at its end.
+// (\x1b), and the middle of a long line is cut out, because its end states what is allowed.
 std::string printable(const std::string& line) {
   constexpr std::size_t kBegin = 1000;
   constexpr std::size_t kEnd = 1000;
@@ -193,9 +193,9 @@ std::string printable(const std::string& line) {
   return shown.substr(0, kBegin) + left_out + shown.substr(shown.size() - kEnd);
 }
 
-// All ranks of mpirun refuse a wrong flag alike, and one line is enough: rank 0 says it, and mpirun ends the others
-// within a second or a few on a busy machine. What another rank alone refuses, such as a file that its host lacks, is
-// said after a pause.
+// All ranks of mpirun refuse a wrong flag alike, and one line is enough: rank 0 prints it, and mpirun ends the others
+// within a second or a few on a busy machine. What only another rank refuses, such as a file that its host lacks, is
+// printed after a pause.
 int report(const std::string& program, const char* what, int status) {
   constexpr auto kPause = std::chrono::seconds(5);
   const int rank = core::started_rank();

@@ -114,15 +114,15 @@ void to_stdout(const std::string& text);  // flushed at once
 
 // Writes the file completely or not at all.
 void write_file(const std::string& path, const std::string& text);
-// Before long work: throws a usage Error if one of these files, of which some may be "", cannot be written. Leaves no
-// file behind.
+// Before long work: throws a usage Error if one of these files, of which some may be "", cannot be written. Creates no
+// file.
 void check_writable(const std::vector<std::string>& paths);
 
 // Throws a usage Error if `path` is given and there are several rows (or "schedules", ...) to write to it.
 void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name);
 
 // Throws a usage Error if mpirun has started this process and others, each of which would print and write what the
-// others do: `why` says what makes each process a run of its own.
+// others do: `why` is the reason why each process is a run of its own.
 void refuse_peers(const std::string& why, const std::string& allowed);
 
 // Returns the exit status of `run`, or the failure's after one line on stderr. Prints the help or another text if it
@@ -132,7 +132,7 @@ int exit_status_of(const std::string& program, const std::function<int()>& run);
 // "63+-5" percent, without +- if it is exact, or "undecided".
 std::string share_text(const core::Estimate& share);
 
-// An emulated link in a run's record; a part without limit is left out.
+// An emulated link in a run's record; without a part that has no limit.
 core::LinkRecord link_record(const transports::LinkSpec& link);
 // "links of 10 us and 2 GB/s are EMULATED in wall-clock time"
 std::string emulated_text(const transports::LinkSpec& link);

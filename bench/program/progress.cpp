@@ -105,7 +105,7 @@ Print Progress::around(Print print) {
 
 namespace {
 
-// True if this process, which has it open, has locked it: a lock by another description is refused.
+// True if this process, which has the file open, has locked it: a lock by another description is refused.
 bool is_locked(const fs::path& path) {
   const int again = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const bool locked = again >= 0 && flock(again, LOCK_EX | LOCK_NB) != 0;

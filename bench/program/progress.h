@@ -1,4 +1,4 @@
-// Long work on a terminal: how far it is, and what is left of it when Ctrl-C ends it.
+// Long work on a terminal: how far it is, and what it has written when Ctrl-C ends it.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class Progress {
   };
   static Terminal of_stderr();
 
-  // `unit`: "rows". `all`: number of them; 0: not known yet.
+  // `unit`: "rows". `all`: their number; 0: not known yet.
   Progress(std::string unit, std::size_t all, Terminal terminal = of_stderr());
   ~Progress();  // removes the line
   Progress(const Progress&) = delete;

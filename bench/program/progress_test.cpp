@@ -48,7 +48,7 @@ TEST(Progress, IsOneLineWithDoneElapsedAndLeft) {
     EXPECT_EQ(shown.text.substr(shown.text.rfind('\r')).substr(0, 40), "\r\033[K20 of 30 rows, 30 s, about 15 s left");
     EXPECT_EQ(shown.text.size() - shown.text.rfind('\r'), 4U + 79U);
   }
-  EXPECT_TRUE(shown.text.ends_with("\r\033[K")) << "nothing of it stays";
+  EXPECT_TRUE(shown.text.ends_with("\r\033[K")) << "no text remains";
 }
 
 TEST(Progress, MakesRoomForOutput) {

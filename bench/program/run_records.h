@@ -21,7 +21,7 @@ core::RunRecord new_run_record(const Invocation& flags, const std::string& basis
 core::RunRecord real_run_record(const Invocation& flags, int ranks, int threads, std::uint64_t seed,
                                 const std::optional<transports::LinkSpec>& link = {});
 
-// A record of a step, or a part of one, with what all of them have.
+// A record of a step, or a part of one, with the fields that all have.
 core::StepRecord new_step_record(const core::RunRecord& run, const std::string& part, int ranks, int threads,
                                  core::DType dtype);
 // Adds the numbers as "group.name".

@@ -1,4 +1,4 @@
-// How much of the ideal throughput a layout reaches, what takes the rest, and whether the samples decide it.
+// How much of the ideal throughput a layout reaches, what reduces it, and whether the samples decide it.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -39,11 +39,11 @@ Loss loss_of(const char* to, const std::vector<double>& shares) {
   return {to, core::median(shares), record_of(interval_of(shares))};
 }
 
-// The shares of one round: parts of the measured step beyond those of one rank's step at its ideal length.
-std::array<double, kCauses.size()> shares_of(const StepSample& one, const StepSample& many, double scale) {
+// The shares of one round: how much longer each part is than in one rank's step at its ideal length.
+std::array<double, kCauses.size()> shares_of(const StepSample& single, const StepSample& many, double scale) {
   std::array<double, kCauses.size()> shares = {};
   for (const auto& [part, ms] : many.parts_ms) shares[cause_of(part)] += ms / many.ms;
-  for (const auto& [part, ms] : one.parts_ms) shares[cause_of(part)] -= ms * scale / many.ms;
+  for (const auto& [part, ms] : single.parts_ms) shares[cause_of(part)] -= ms * scale / many.ms;
   return shares;
 }
 
@@ -93,7 +93,7 @@ Efficiency efficiency_of(std::span<const StepSample> one, std::span<const StepSa
     efficiency.losses.push_back(loss_of(kCauses[cause], shares[cause]));
     if (cause + 1 < kCauses.size()) named += efficiency.losses.back().share;
   }
-  efficiency.losses.back().share = 1 - named;  // medians of parts do not add up to that of the whole
+  efficiency.losses.back().share = 1 - named;  // medians of parts do not add up to the median of the whole
   return efficiency;
 }
 

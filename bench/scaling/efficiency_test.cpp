@@ -18,9 +18,9 @@ std::vector<StepSample> rounds(const StepSample& step, std::size_t count, double
   std::vector<StepSample> all;
   for (std::size_t i = 0; i < count; ++i) {
     const double factor = 1 + noise * std::sin(1.7 * static_cast<double>(i + offset));
-    StepSample one{step.ms * factor, step.parts_ms};
-    for (auto& part : one.parts_ms) part.second *= factor;
-    all.push_back(std::move(one));
+    StepSample single{step.ms * factor, step.parts_ms};
+    for (auto& part : single.parts_ms) part.second *= factor;
+    all.push_back(std::move(single));
   }
   return all;
 }
@@ -32,7 +32,7 @@ double sum_of(const Efficiency& efficiency) {
 
 const Loss& loss_to(const Efficiency& efficiency, std::string_view to) {
   return *std::find_if(efficiency.losses.begin(), efficiency.losses.end(),
-                       [&](const Loss& one) { return one.to == to; });
+                       [&](const Loss& loss) { return loss.to == to; });
 }
 
 const StepSample kOne = sample(90, 0, 0, 10);

@@ -15,7 +15,7 @@ namespace {
 using program::FlagValue;
 using Flag = program::FlagOf<ScalingFlags>;
 
-constexpr const char* kModel = "Model and ranks, as mini_train has them";
+constexpr const char* kModel = "Model and ranks, as in mini_train";
 constexpr const char* kWhat = "What is timed";
 
 std::vector<Mode> modes_of(const FlagValue& v) {
@@ -47,7 +47,7 @@ constexpr std::array kPassedOn{
 };
 
 const std::array kFlags{
-    Flag{"--mode", "weak", "weak: sequences per step grow with the ranks; strong: they stay constant; or both",
+    Flag{"--mode", "weak", "weak: sequences per step grow with the ranks; strong: they are constant; or both",
          [](ScalingFlags& f, const FlagValue& v) { f.modes = modes_of(v); }},
     Flag{"--layouts", "",
          "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as simulate --layout takes them (simulate --list) [some of each "
@@ -55,29 +55,26 @@ const std::array kFlags{
          [](ScalingFlags& f, const FlagValue& v) { f.layouts = program::text_list(v, ';'); }},
     Flag{"--ranks", "",
          "\"1,2,4\": the scaling curve of each of --layouts [dp=1] over these numbers of ranks: tokens per second, "
-         "efficiency, and what takes the rest",
+         "efficiency, and what reduces it",
          [](ScalingFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 1 << 20); }},
-    Flag{"--simulate-to", "", "with --ranks: simulate these ranks too, and powers of two up to this number",
+    Flag{"--simulate-to", "", "with --ranks: also simulate these numbers of ranks, and powers of two up to this one",
          [](ScalingFlags& f, const FlagValue& v) { f.simulate_to = program::integer(v, 2, 1 << 20); }},
     Flag{"--machine", "",
-         "machine of simulated layouts: a name, or a file of simulate --calibrate [pieces that are timed here]",
-         [](ScalingFlags& f, const FlagValue& v) {
-           v.parsed_by([](const std::string& text) { return simulator::load_machine(text); });
-           f.machine = v.text;
-         }},
-    Flag{"--rounds", "10", "rounds, in each of which all layouts and one rank train: efficiencies are medians of these",
+         "machine of simulated layouts: a name, or a file from simulate --calibrate [pieces timed on this machine]",
+         [](ScalingFlags& f, const FlagValue& v) { f.machine = v.checked_by(simulator::load_machine); }},
+    Flag{"--rounds", "10",
+         "number of rounds; all layouts and one rank train in each, and efficiencies are medians over rounds",
          [](ScalingFlags& f, const FlagValue& v) { f.rounds = program::integer(v, 1, 10000); }},
-    Flag{"--simulate", "",
-         "further layouts that are only simulated, from the times of the pieces of the same layout with dp=2",
+    Flag{"--simulate", "", "more layouts, which are only simulated, from times of the same layout's pieces with dp=2",
          [](ScalingFlags& f, const FlagValue& v) { f.simulated = program::text_list(v, ';'); }},
     Flag{"--batch", "8",
-         "sequences per optimizer step of one rank; with more ranks as many in all (strong), or for each (weak)",
+         "sequences per optimizer step of one rank; with more ranks this many in total (strong) or per rank (weak)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
     Flag{"--steps", "5",
-         "rounds; each times a training step, its pieces one at a time on one rank, and its pieces while all ranks run "
-         "theirs",
+         "number of rounds; each times a training step, its pieces alone on one rank, and its pieces while all ranks "
+         "run them",
          [](ScalingFlags& f, const FlagValue& v) { f.effort.rounds = program::integer(v, 1, 1000); }},
-    Flag{"--time-budget", "", "seconds for all layouts together; a layout that has begun is finished [no limit]",
+    Flag{"--time-budget", "", "seconds for all layouts together; a layout that has started is finished [no limit]",
          [](ScalingFlags& f, const FlagValue& v) { f.effort.seconds = v.number(0, 1e9); }},
     program::json_flag<ScalingFlags>(),
 };
@@ -88,7 +85,7 @@ mini_train::TrainFlags train_flags_of(const ScalingFlags& flags) {
   return mini_train::parse_train_flags(static_cast<int>(argv.size()), argv.data());
 }
 
-// The sequences of a step, and so those of a microbatch, follow from --batch and the ranks.
+// The number of sequences per step, and so per microbatch, follows from --batch and the ranks.
 workload::Layout layout_of(const workload::Layout& base, const std::string& text) {
   for (const std::string_view part : core::split(text, ',')) {
     const std::string_view name = core::name_and_value(part).name;
@@ -116,8 +113,8 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   flags.set_command(argc, argv);
   program::CommandLine line(
       flags.program +
-      ": the time of a training step of each layout, three times: simulated from its pieces timed "
-      "alone, simulated from its pieces timed while other ranks run theirs, and measured.");
+      ": the time of a training step of each layout, three times: simulated from its pieces timed alone, simulated "
+      "from its pieces timed while other ranks run theirs, and measured.");
   for (const PassedOn& flag : kPassedOn) line.add(flag.names, flag.default_text, flag.meaning, kModel);
   declare_place(line, kModel);
   declare_all(line, kFlags, kWhat);
@@ -132,8 +129,8 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   program::check_device(flags.place.device);
   if (flags.place.mpi) {
     throw core::usage_error(
-        "ranks of mpirun: layouts have different numbers of ranks, but mpirun starts a fixed number; "
-        "allowed: --transport local or nccl without mpirun, or mini_train for one layout");
+        "ranks of mpirun: layouts have different numbers of ranks, but mpirun starts a fixed number; allowed: "
+        "--transport local or nccl without mpirun, or mini_train for one layout");
   }
   const int threads = train_flags_of(flags).options.threads;  // refuses a wrong flag by its own name, not by a layout's
   if (!flags.machine.empty()) {
@@ -184,7 +181,7 @@ trainer::TrainOptions two_replicas_of(trainer::TrainOptions many) {
   }
   if (many.layout.shard_ranks > 0) {
     throw core::usage_error("--simulate: shard_ranks is " + std::to_string(many.layout.shard_ranks) +
-                            "; allowed: 0, as two data-parallel ranks have no replicas of shards to measure");
+                            "; allowed: 0, because two data-parallel ranks have no replicas of shards to measure");
   }
   many.layout.dp = 2;
   return many;
@@ -197,8 +194,9 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
     options.layout.microbatch_size = batch_of(flags, options.layout, mode);
     options.device = flags.place.device;
     if (options.layout.slices > 1 || evicts_activations(options.layout)) {
-      throw core::usage_error("the schedule " + options.layout.schedule +
-                              " has slices or evictions, which are not timed alone here; allowed: such as 1f1b");
+      throw core::usage_error(
+          "the schedule " + options.layout.schedule +
+          " has slices or evictions, which are not timed alone here; allowed: others, such as 1f1b");
     }
     return trainer::checked(std::move(options));
   } catch (const core::Error& error) {

@@ -36,25 +36,27 @@ PieceKey key_of(const Task& task, std::int32_t rank) {
 }
 
 std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const StepTimeline& timeline) {
-  const auto span_of = [&](const RankTask& one) { return timeline[static_cast<std::size_t>(one.rank)][one.task]; };
+  const auto span_of = [&](const RankTask& rank_task) {
+    return timeline[static_cast<std::size_t>(rank_task.rank)][rank_task.task];
+  };
   std::vector<SlotSpans> all;
   for (const Slot& slot : slots) {
     SlotSpans& spans = all.emplace_back();
-    for (const RankTask& one : slot.kernels) spans.kernels.emplace_back(one, span_of(one));
-    for (const RankTask& one : slot.other) spans.other.emplace_back(one, span_of(one));
+    for (const RankTask& kernel : slot.kernels) spans.kernels.emplace_back(kernel, span_of(kernel));
+    for (const RankTask& rank_task : slot.other) spans.other.emplace_back(rank_task, span_of(rank_task));
     spans.collective = slot.collective;
-    for (const RankTask& one : slot.collective) {
-      spans.collective_span.start_ps = std::max(spans.collective_span.start_ps, span_of(one).start_ps);
-      spans.collective_span.end_ps = std::max(spans.collective_span.end_ps, span_of(one).end_ps);
+    for (const RankTask& rank_task : slot.collective) {
+      spans.collective_span.start_ps = std::max(spans.collective_span.start_ps, span_of(rank_task).start_ps);
+      spans.collective_span.end_ps = std::max(spans.collective_span.end_ps, span_of(rank_task).end_ps);
     }
   }
   return all;
 }
 
 void Prices::add(const Step& step, const std::vector<SlotSpans>& slots) {
-  const auto put = [&](const RankTask& one, const TaskSpan& span) {
-    const Task& task = step.of_rank[static_cast<std::size_t>(one.rank)].tasks[one.task];
-    samples_[key_of(task, one.rank)].push_back(static_cast<double>(span.end_ps - span.start_ps));
+  const auto put = [&](const RankTask& rank_task, const TaskSpan& span) {
+    const Task& task = step.of_rank[static_cast<std::size_t>(rank_task.rank)].tasks[rank_task.task];
+    samples_[key_of(task, rank_task.rank)].push_back(static_cast<double>(span.end_ps - span.start_ps));
   };
   for (const SlotSpans& slot : slots) {
     LOCKSTEP_CHECK(slot.kernels.size() + slot.other.size() + (slot.collective.empty() ? 0 : 1) == 1,
@@ -62,7 +64,7 @@ void Prices::add(const Step& step, const std::vector<SlotSpans>& slots) {
     for (const auto& [one, span] : slot.kernels) put(one, span);
     for (const auto& [one, span] : slot.other) put(one, span);
     // The stage of each member: with two pipes they name copies of a stage.
-    for (const RankTask& one : slot.collective) put(one, slot.collective_span);
+    for (const RankTask& rank_task : slot.collective) put(rank_task, slot.collective_span);
   }
 }
 
@@ -113,12 +115,12 @@ std::int64_t concurrent_ps(const SlotSpans& slot, std::size_t kernel) {
 
 }  // namespace
 
-// Work proceeds at 1 / factor while others run: in that time alone - (took - beside) of it was done.
-void Factor::add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps) {
-  if (alone_ps <= 0 || static_cast<double>(beside_ps) < kLeastConcurrent * static_cast<double>(took_ps)) return;
-  const auto beside = static_cast<double>(beside_ps);
-  const double done = std::max(static_cast<double>(alone_ps - (took_ps - beside_ps)), beside / kMostFactor);
-  const std::pair<double, double> sample{beside / done, static_cast<double>(alone_ps)};
+// Work proceeds at 1 / factor while others run: in that time alone - (took - shared) of the work was done.
+void Factor::add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t shared_ps) {
+  if (alone_ps <= 0 || static_cast<double>(shared_ps) < kLeastConcurrent * static_cast<double>(took_ps)) return;
+  const auto shared = static_cast<double>(shared_ps);
+  const double done = std::max(static_cast<double>(alone_ps - (took_ps - shared_ps)), shared / kMostFactor);
+  const std::pair<double, double> sample{shared / done, static_cast<double>(alone_ps)};
   samples_.insert(std::upper_bound(samples_.begin(), samples_.end(), sample), sample);
   value_ = weighted_median(samples_);
 }
@@ -127,7 +129,7 @@ Op family_of(Op op) {
   return op == Op::input_gradient || op == Op::weight_gradient ? Op::backward : op;
 }
 
-double Slowdowns::of_kernel(Op op, std::int32_t computing, bool beside_collective) const {
+double Slowdowns::of_kernel(Op op, std::int32_t computing, bool with_collective) const {
   double factor = 1;
   if (const auto family = kernel.find(family_of(op)); family != kernel.end() && computing > 1) {
     std::int32_t below = 1;
@@ -143,8 +145,8 @@ double Slowdowns::of_kernel(Op op, std::int32_t computing, bool beside_collectiv
       low = high;
     }
   }
-  const auto beside = kernel_beside.find(family_of(op));
-  return beside_collective && beside != kernel_beside.end() ? factor * beside->second.value() : factor;
+  const auto found = kernel_with_collective.find(family_of(op));
+  return with_collective && found != kernel_with_collective.end() ? factor * found->second.value() : factor;
 }
 
 double Slowdowns::of_collective(schedules::Lane lane, double share) const {
@@ -152,18 +154,18 @@ double Slowdowns::of_collective(schedules::Lane lane, double share) const {
 }
 
 void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotSpans>& slots, const Prices& prices) {
-  const auto task_at = [&](const RankTask& one) -> const Task& {
-    return step.of_rank[static_cast<std::size_t>(one.rank)].tasks[one.task];
+  const auto task_at = [&](const RankTask& rank_task) -> const Task& {
+    return step.of_rank[static_cast<std::size_t>(rank_task.rank)].tasks[rank_task.task];
   };
   for (const SlotSpans& slot : slots) {
     const auto computing = static_cast<std::int32_t>(slot.kernels.size());
     std::int64_t computed_ps = 0;
     for (std::size_t k = 0; k < slot.kernels.size(); ++k) {
-      const RankTask& one = slot.kernels[k].first;
+      const RankTask& rank_task = slot.kernels[k].first;
       const TaskSpan& span = slot.kernels[k].second;
-      const Task& task = task_at(one);
+      const Task& task = task_at(rank_task);
       if (task.op == Op::reshard) continue;  // computes nothing
-      const std::int64_t alone = prices.of(task, one.rank);
+      const std::int64_t alone = prices.of(task, rank_task.rank);
       if (slot.collective.empty()) {
         if (computing > 1) {
           slowdowns.kernel[family_of(task.op)][computing].add(alone, length_ps(span), concurrent_ps(slot, k));
@@ -172,11 +174,11 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotS
       }
       computed_ps = std::max(computed_ps, overlap_ps(span, slot.collective_span));
       const bool member = std::any_of(slot.collective.begin(), slot.collective.end(),
-                                      [&](const RankTask& other) { return other.rank == one.rank; });
+                                      [&](const RankTask& other) { return other.rank == rank_task.rank; });
       if (!member) continue;
       const double with_kernels = slowdowns.of_kernel(task.op, computing, false);
-      slowdowns.kernel_beside[family_of(task.op)].add(std::llround(static_cast<double>(alone) * with_kernels),
-                                                      length_ps(span), overlap_ps(span, slot.collective_span));
+      slowdowns.kernel_with_collective[family_of(task.op)].add(std::llround(static_cast<double>(alone) * with_kernels),
+                                                               length_ps(span), overlap_ps(span, slot.collective_span));
     }
     if (slot.collective.empty() || slot.kernels.empty()) continue;
     const Task& task = task_at(slot.collective.front());
@@ -185,15 +187,17 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotS
   }
 }
 
-simulator::Slowdown slowdown_of(const Step& step, const Slowdowns& slowdowns, const simulator::LanesBeside& beside) {
-  return [&step, &slowdowns, beside](std::int32_t rank, std::size_t index, const simulator::Concurrent& concurrent) {
-    const Task& task = step.of_rank[static_cast<std::size_t>(rank)].tasks[index];
-    if (task.lane == schedules::Lane::compute) {
-      return slowdowns.of_kernel(task.op, concurrent.kernels, concurrent.own_collective);
-    }
-    if (!beside[static_cast<std::size_t>(task.lane)]) return 1.0;
-    return slowdowns.of_collective(task.lane, concurrent.computing_share);
-  };
+simulator::Slowdown slowdown_of(const Step& step, const Slowdowns& slowdowns,
+                                const simulator::LanesBeside& overlapping) {
+  return
+      [&step, &slowdowns, overlapping](std::int32_t rank, std::size_t index, const simulator::Concurrent& concurrent) {
+        const Task& task = step.of_rank[static_cast<std::size_t>(rank)].tasks[index];
+        if (task.lane == schedules::Lane::compute) {
+          return slowdowns.of_kernel(task.op, concurrent.kernels, concurrent.own_collective);
+        }
+        if (!overlapping[static_cast<std::size_t>(task.lane)]) return 1.0;
+        return slowdowns.of_collective(task.lane, concurrent.computing_share);
+      };
 }
 
 namespace {
@@ -264,27 +268,30 @@ namespace {
 constexpr int kWarmUp = 3;
 
 // Lanes with a thread of their own.
-std::array<bool, schedules::kNumLanes> lanes_beside(const schedules::InterpreterOptions& interpreter) {
-  std::array<bool, schedules::kNumLanes> beside = {};
-  for (std::size_t lane = 0; lane < beside.size(); ++lane) beside[lane] = interpreter.thread_of[lane] != 0;
-  return beside;
+std::array<bool, schedules::kNumLanes> overlapping_lanes(const schedules::InterpreterOptions& interpreter) {
+  std::array<bool, schedules::kNumLanes> overlapping = {};
+  for (std::size_t lane = 0; lane < overlapping.size(); ++lane) overlapping[lane] = interpreter.thread_of[lane] != 0;
+  return overlapping;
 }
 
 // The concurrencies in which steps are timed: one task at a time; 2, 4, ... ranks that compute; and collectives in
 // addition.
-std::vector<Concurrency> concurrencies_of(std::int32_t ranks, const std::array<bool, schedules::kNumLanes>& beside) {
+std::vector<Concurrency> concurrencies_of(std::int32_t ranks,
+                                          const std::array<bool, schedules::kNumLanes>& overlapping) {
   std::vector<Concurrency> concurrencies{{}};
   for (std::int32_t computing = 2; computing < 2 * ranks; computing *= 2) {
     concurrencies.push_back({.kernels = std::min(computing, ranks)});
   }
-  if (std::find(beside.begin(), beside.end(), true) != beside.end()) concurrencies.push_back({ranks, beside});
+  if (std::find(overlapping.begin(), overlapping.end(), true) != overlapping.end()) {
+    concurrencies.push_back({ranks, overlapping});
+  }
   return concurrencies;
 }
 constexpr std::size_t kMostConcurrencies = 32;
 
 // The results, which rank 0 collects.
 struct Seen {
-  std::array<bool, schedules::kNumLanes> beside = {};
+  std::array<bool, schedules::kNumLanes> overlapping = {};
   Step step;
   std::vector<Concurrency> concurrencies;
   std::vector<std::vector<StepTimeline>> timelines;  // [concurrency]
@@ -299,26 +306,26 @@ struct Seen {
 
 class RankTimer {
  public:
-  RankTimer(const trainer::TrainOptions& options, const trainer::TrainStep& made, RankTrainer& trainer,
+  RankTimer(const trainer::TrainOptions& options, const trainer::TrainStep& train_step, RankTrainer& trainer,
             std::deque<SlotProgress>& progress, Seen& seen)
-      : options_(options), trainer_(trainer), progress_(progress), seen_(seen), tells_(trainer.model().rank() == 0) {
-    const auto beside = lanes_beside(trainer.interpreter());
-    const std::vector<Concurrency> concurrencies = concurrencies_of(options.layout.ranks(), beside);
+      : options_(options), trainer_(trainer), progress_(progress), seen_(seen), is_first_(trainer.model().rank() == 0) {
+    const auto overlapping = overlapping_lanes(trainer.interpreter());
+    const std::vector<Concurrency> concurrencies = concurrencies_of(options.layout.ranks(), overlapping);
     for (const Concurrency& concurrency : concurrencies) {
-      orders_.push_back(rank_slots_of(slots_of(made.step, concurrency), made.step, trainer.model().rank()));
+      orders_.push_back(rank_slots_of(slots_of(train_step.step, concurrency), train_step.step, trainer.model().rank()));
     }
-    if (!tells_) return;
-    seen_.beside = beside;
-    seen_.step = made.step;
+    if (!is_first_) return;
+    seen_.overlapping = overlapping;
+    seen_.step = train_step.step;
     seen_.concurrencies = concurrencies;
     seen_.timelines.resize(concurrencies.size());
   }
 
   void run(const Effort& effort) {
     for (int i = 0; i < kWarmUp; ++i) trainer_.train_step(++step_);
-    if (tells_) energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
+    if (is_first_) energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
     run_rounds(effort);
-    if (!tells_) return;
+    if (!is_first_) return;
     seen_.energy = energy_->record(options_.tokens_per_step());
     seen_.energy_text = energy_->text(options_.tokens_per_step());
   }
@@ -346,7 +353,7 @@ class RankTimer {
     const trainer::StepReport report = trainer_.train_step(++step_);
     if (energy_) energy_->end_step();
     StepTimeline timeline = trainer_.gather_timeline();
-    if (tells_) seen_.measured.push_back({report.seconds * 1e3, std::move(timeline)});
+    if (is_first_) seen_.measured.push_back({report.seconds * 1e3, std::move(timeline)});
   }
 
   void measure_concurrently(std::size_t concurrency) {
@@ -356,14 +363,14 @@ class RankTimer {
                                           trainer_.model().mesh(), options_.timeout);
     });
     StepTimeline timeline = trainer_.gather_timeline();
-    if (tells_) seen_.timelines[concurrency].push_back(std::move(timeline));
+    if (is_first_) seen_.timelines[concurrency].push_back(std::move(timeline));
   }
 
   const trainer::TrainOptions& options_;
   RankTrainer& trainer_;
   std::deque<SlotProgress>& progress_;
   Seen& seen_;
-  const bool tells_;
+  const bool is_first_;
   std::vector<RankSlots> orders_;                      // by concurrency
   std::array<int, kMostConcurrencies> steps_in_ = {};  // likewise
   std::int64_t step_ = 0;
@@ -393,14 +400,14 @@ void predict(const Seen& seen, LayoutTimes& times) {
   }
   const Step step = priced(seen.step, prices);
   times.isolated = simulator::play(step);
-  times.contended = play_contended(step, seen.beside, slowdown_of(step, times.slowdowns, seen.beside));
+  times.contended = play_contended(step, seen.overlapping, slowdown_of(step, times.slowdowns, seen.overlapping));
 }
 
 void take_median(Seen& seen, LayoutTimes& times) {
   // The rank that timed a step may have begun it later than others and ended it before them.
-  for (Seen::Measured& one : seen.measured) one.ms = std::max(one.ms, end_ms(one.timeline));
+  for (Seen::Measured& sample : seen.measured) sample.ms = std::max(sample.ms, end_ms(sample.timeline));
   std::sort(seen.measured.begin(), seen.measured.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
-  for (const Seen::Measured& one : seen.measured) times.samples_ms.push_back(one.ms);
+  for (const Seen::Measured& sample : seen.measured) times.samples_ms.push_back(sample.ms);
   Seen::Measured& middle = seen.measured[(seen.measured.size() - 1) / 2];
   times.measured = schedules::when_bytes_move(seen.step, std::move(middle.timeline));
   times.around_ms = middle.ms - end_ms(times.measured);
@@ -411,12 +418,12 @@ void take_median(Seen& seen, LayoutTimes& times) {
 LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort) {
   std::deque<SlotProgress> progress(kMostConcurrencies);
   Seen seen;
-  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, RankTrainer& trainer) {
-    RankTimer(options, made, trainer, progress, seen).run(effort);
+  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& train_step, RankTrainer& trainer) {
+    RankTimer(options, train_step, trainer, progress, seen).run(effort);
   });
   LayoutTimes times;
   times.step = seen.step;
-  times.beside = seen.beside;
+  times.overlapping = seen.overlapping;
   predict(seen, times);
   take_median(seen, times);
   times.energy = seen.energy;
@@ -433,13 +440,13 @@ core::NamedNumbers parts_of(const Step& step, const StepTimeline& timeline, doub
 StepSample time_step(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps) {
   Seen seen;
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, RankTrainer& trainer) {
-    const bool tells = trainer.model().rank() == 0;
-    if (tells) seen.step = made.step;
+    const bool is_first = trainer.model().rank() == 0;
+    if (is_first) seen.step = made.step;
     for (int step = 1; step <= kWarmUp + steps; ++step) {
       const double ms = trainer.train_step(step).seconds * 1e3;
       if (step <= kWarmUp) continue;
       StepTimeline timeline = trainer.gather_timeline();
-      if (tells) seen.measured.push_back({ms, std::move(timeline)});
+      if (is_first) seen.measured.push_back({ms, std::move(timeline)});
     }
   });
   LayoutTimes times;

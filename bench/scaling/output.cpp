@@ -18,16 +18,16 @@ std::vector<core::SlowdownRecord> rows_of(const Result& result) {
   const Slowdowns& slowdowns = result.times->slowdowns;
   const std::int32_t ranks = result.options.layout.ranks();
   std::vector<core::SlowdownRecord> rows;
-  const auto add = [&](std::string of, const char* beside, std::int32_t computing, const Factor& factor) {
+  const auto add = [&](std::string of, const char* concurrent_with, std::int32_t computing, const Factor& factor) {
     const auto samples = static_cast<std::int64_t>(factor.samples());
-    if (samples > 0) rows.push_back({std::move(of), beside, computing, factor.value(), samples});
+    if (samples > 0) rows.push_back({std::move(of), concurrent_with, computing, factor.value(), samples});
   };
   for (const auto& [op, by_ranks] : slowdowns.kernel) {
     for (const auto& [computing, factor] : by_ranks) {
       add(std::string(schedules::name_of(op)), "kernels of other ranks", computing, factor);
     }
   }
-  for (const auto& [op, factor] : slowdowns.kernel_beside) {
+  for (const auto& [op, factor] : slowdowns.kernel_with_collective) {
     add(std::string(schedules::name_of(op)), "a collective of its rank", ranks, factor);
   }
   for (std::size_t lane = 0; lane < schedules::kNumLanes; ++lane) {
@@ -37,7 +37,7 @@ std::vector<core::SlowdownRecord> rows_of(const Result& result) {
   return rows;
 }
 
-// "backward +3.1, bubble -0.4 ms"; parts below a hundredth of the step are left out.
+// "backward +3.1, bubble -0.4 ms"; without parts below a hundredth of the step.
 std::string difference_text(const core::NamedNumbers& from, const core::NamedNumbers& to, double step_ms) {
   std::string text;
   for (std::size_t i = 0; i < to.size(); ++i) {
@@ -56,8 +56,7 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
   const workload::Model& model = options.model;
   std::string text = fmt::format(
       "# {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens per step, on each rank (weak) or in "
-      "total "
-      "(strong); data: {}\n"
+      "total (strong); data: {}\n"
       "# {} thread{} per rank, {} cores: layouts that need more are OVERSUBSCRIBED and marked *; their ideal is the "
       "throughput of ranks that have cores\n"
       "# efficiency: tokens/s over the ideal times one rank's, median and 95 % interval of up to {} rounds, in each of "
@@ -144,7 +143,7 @@ namespace {
 std::string slowdowns_text(const Result& result) {
   std::string text;
   for (const core::SlowdownRecord& row : rows_of(result)) {
-    text += fmt::format("{}{} beside {}{} {:.2f} times", text.empty() ? "#   concurrently: " : "; ", row.of, row.beside,
+    text += fmt::format("{}{} with {}{} {:.2f} times", text.empty() ? "#   concurrently: " : "; ", row.of, row.beside,
                         row.beside.starts_with("kernels of other") ? fmt::format(" ({} ranks)", row.ranks) : "",
                         row.factor);
   }

@@ -35,8 +35,8 @@ namespace lockstep::scaling {
 // The order in which the tasks of a step are timed, in slots: the tasks of a slot run concurrently, and nothing else
 // does.
 //
-// Every order of slots made here is valid for the step: a task's slot comes after those of all its dependences. Pieces
-// are therefore timed in their place in the step, on the tensors of training.
+// Every order of slots made here is valid for the step: a task's slot comes after the slots of all its dependences.
+// Pieces are therefore timed in their place in the step, on the tensors of training.
 
 struct RankTask {
   std::int32_t rank = 0;
@@ -56,7 +56,7 @@ struct Slot {
 struct Concurrency {
   std::int32_t kernels = 1;  // maximum number of ranks that compute at the same time
   // Lanes whose collectives overlap with kernels of their members: these have threads of their own.
-  std::array<bool, schedules::kNumLanes> beside = {};
+  std::array<bool, schedules::kNumLanes> overlapping = {};
 };
 
 std::vector<Slot> slots_of(const schedules::Step& step, const Concurrency& concurrency);
@@ -145,9 +145,9 @@ schedules::Step priced(schedules::Step step, const Prices& prices);
 // A median over samples weighted by their length.
 class Factor {
  public:
-  // Adds a piece that takes `alone_ps` alone and took `took_ps`, of which other pieces ran during `beside_ps`. Samples
+  // Adds a piece that takes `alone_ps` alone and took `took_ps`, of which other pieces ran during `shared_ps`. Samples
   // with little overlap are uninformative and dropped.
-  void add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps);
+  void add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t shared_ps);
   double value() const { return value_; }  // 1 without samples
   std::size_t samples() const { return samples_.size(); }
 
@@ -163,12 +163,12 @@ struct Slowdowns {
   // Factor of a kernel by the number of ranks that compute, its own included; by family.
   std::map<schedules::Op, std::map<std::int32_t, Factor>> kernel;
   // Additional factor of a kernel while a collective of its rank runs.
-  std::map<schedules::Op, Factor> kernel_beside;
+  std::map<schedules::Op, Factor> kernel_with_collective;
   // Factor of a collective while all of its members compute.
   std::array<Factor, schedules::kNumLanes> collective;
 
   // Interpolates linearly between measured numbers of ranks, from 1 for one rank.
-  double of_kernel(schedules::Op op, std::int32_t computing, bool beside_collective) const;
+  double of_kernel(schedules::Op op, std::int32_t computing, bool with_collective) const;
   // `share` of the members compute.
   double of_collective(schedules::Lane lane, double share) const;
 };
@@ -179,20 +179,20 @@ void add_samples(Slowdowns& slowdowns, const schedules::Step& step, const std::v
 
 // In the form that play_contended() takes.
 simulator::Slowdown slowdown_of(const schedules::Step& step, const Slowdowns& slowdowns,
-                                const simulator::LanesBeside& beside);
+                                const simulator::LanesBeside& overlapping);
 
 // A layout of more data-parallel ranks than this machine has, simulated from the pieces of the same layout with two.
 //
 // Kernels do the same work on the same number of sequences per rank, whatever the number of replicas; the optimizer of
 // shards does its share. Collectives over replicas grow like the bytes that a rank of a ring sends, (n - 1) / n of the
-// payload: latencies that grow with n are left out. Each rank is assumed to have cores of its own.
+// payload: latencies that grow with n are ignored. Each rank is assumed to have cores of its own.
 
-// `measured`: the step of `two`, which equals `many` except for dp, with prices of its pieces. `step`: that of `many`,
-// or of `two`, whose replicas then represent those of `many`, as all do the same.
+// `measured`: the step of `two`, which equals `many` except for dp, with prices of its pieces. `step`: of `many`,
+// or of `two`, whose replicas then represent the replicas of `many`, as all do the same.
 schedules::Step priced_beyond(schedules::Step step, const workload::Layout& many, const schedules::Step& measured,
                               const workload::Layout& two, const Prices& prices);
 
-// Bytes that each of n ranks sends of a payload over those of each of m ranks.
+// Bytes of a payload that each of n ranks sends, relative to each of m ranks.
 double ring_growth(std::int64_t n, std::int64_t m);
 
 // Times a layout's step: as it trains, one piece at a time, and chosen pieces concurrently.
@@ -204,7 +204,7 @@ struct Effort {
 
 struct LayoutTimes {
   schedules::Step step;
-  simulator::LanesBeside beside = {};
+  simulator::LanesBeside overlapping = {};
   std::vector<double> samples_ms;            // steps as they train, on the slowest rank
   schedules::StepTimeline measured;          // the step with the median time; communication while its bytes move
   std::optional<core::EnergyRecord> energy;  // energy of steps as they train
@@ -235,7 +235,7 @@ StepSample time_step(const trainer::TrainOptions& options, const trainer::Corpus
 // the layout train.
 
 struct Ideal {
-  double work = 1;            // tokens of the layout's step over those of one rank's
+  double work = 1;            // tokens of the layout's step relative to one rank's
   double speedup = 1;         // ranks that have a core or a GPU of their own
   bool shares_cores = false;  // there are more ranks than that
   bool can_exceed = false;    // a rank's kernels differ from one rank's, and may be faster for their work
@@ -284,7 +284,8 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
 // Some layouts of each kind for this machine's cores.
 std::vector<std::string> default_layouts();
 
-// The layout with so many ranks, by its replicas; one rank is always the plain one. Throws a usage Error.
+// The layout with this many ranks, by its number of replicas; one rank is always without parallelism. Throws a usage
+// Error.
 std::string grown_layout(const ScalingFlags& flags, const std::string& layout, int ranks);
 
 // One layout's options: mini_train's flags, the layout as workload::parse_layout() reads it (in --dtype, unless it has
@@ -297,7 +298,7 @@ trainer::TrainOptions two_replicas_of(trainer::TrainOptions many);
 
 // Results of a layout, as a row of the table and as a record.
 
-// A whole step as its record has it, and back.
+// Conversion of a whole step to its record, and back.
 core::StepTimeRecord step_record(const char* mode, const std::vector<double>& samples_ms,
                                  const core::NamedNumbers& parts_ms);
 StepSample sample_of(const core::StepTimeRecord& step);
@@ -331,7 +332,7 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
                          int most_ranks, int cores);
 // `measured`: the measured layouts, with which simulated ones are compared.
 std::vector<program::Column<Result>> columns(const std::vector<Result>& measured);
-// The step beside the sum of its pieces, and the slowdowns of those that run concurrently.
+// The step compared with the sum of its pieces, and the slowdowns of pieces that run concurrently.
 std::string pieces_text(const Result& result);
 
 // `machine`: on which it was simulated; empty: from pieces.

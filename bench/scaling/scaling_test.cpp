@@ -47,8 +47,8 @@ std::vector<std::vector<std::size_t>> slot_of_tasks(const Step& step, const std:
   for (const auto& rank : step.of_rank) slot_of.emplace_back(rank.tasks.size(), slots.size());
   for (std::size_t w = 0; w < slots.size(); ++w) {
     for (const auto* part : {&slots[w].kernels, &slots[w].collective, &slots[w].other}) {
-      for (const RankTask& one : *part) {
-        std::size_t& at = slot_of[static_cast<std::size_t>(one.rank)][one.task];
+      for (const RankTask& rank_task : *part) {
+        std::size_t& at = slot_of[static_cast<std::size_t>(rank_task.rank)][rank_task.task];
         EXPECT_EQ(at, slots.size()) << "a task in two slots";
         at = w;
       }
@@ -105,7 +105,7 @@ TEST(Slots, KernelsTogetherAreOfDifferentRanksAndAsManyAsAsked) {
     std::size_t most = 0;
     for (const Slot& slot : slots_of(step, {.kernels = 2})) {
       std::set<std::int32_t> ranks;
-      for (const RankTask& one : slot.kernels) ranks.insert(one.rank);
+      for (const RankTask& kernel : slot.kernels) ranks.insert(kernel.rank);
       EXPECT_EQ(ranks.size(), slot.kernels.size());
       most = std::max(most, slot.kernels.size());
     }
@@ -113,14 +113,14 @@ TEST(Slots, KernelsTogetherAreOfDifferentRanksAndAsManyAsAsked) {
   }
 }
 
-// Buckets leave while the backward goes on: a collective has kernels of its members beside it.
-TEST(Slots, CollectivesFindKernelsBesideThem) {
+// Buckets are sent while the backward goes on: a collective overlaps with kernels of its members.
+TEST(Slots, CollectivesOverlapWithKernels) {
   const Step step = step_of({.dp = 2, .bucket_cap_bytes = 1 << 20});
-  std::size_t beside = 0;
+  std::size_t overlapping = 0;
   for (const Slot& slot : slots_of(step, kWithCollectives)) {
-    if (!slot.collective.empty() && !slot.kernels.empty()) ++beside;
+    if (!slot.collective.empty() && !slot.kernels.empty()) ++overlapping;
   }
-  EXPECT_GE(beside, 3U);
+  EXPECT_GE(overlapping, 3U);
 }
 
 TEST(RankSlots, CountWhatIsBeforeAndWith) {
@@ -129,10 +129,10 @@ TEST(RankSlots, CountWhatIsBeforeAndWith) {
   const RankSlots first = rank_slots_of(slots, step, 0);
   std::uint64_t before = 0;
   for (const Slot& slot : slots) {
-    for (const RankTask& one : slot.kernels) {
-      if (one.rank != 0) continue;
-      EXPECT_EQ(first.of_task[one.task].before, before);
-      EXPECT_EQ(first.of_task[one.task].with, before + slot.size());
+    for (const RankTask& kernel : slot.kernels) {
+      if (kernel.rank != 0) continue;
+      EXPECT_EQ(first.of_task[kernel.task].before, before);
+      EXPECT_EQ(first.of_task[kernel.task].with, before + slot.size());
     }
     before += slot.size();
   }
@@ -157,9 +157,9 @@ TEST(Prices, EveryPieceThatWasTimedAloneHasOne) {
   }
 }
 
-constexpr std::array<bool, schedules::kNumLanes> kReduceBeside{false, false, false, false, false, true, false};
+constexpr std::array<bool, schedules::kNumLanes> kReduceOverlaps{false, false, false, false, false, true, false};
 
-// Each rank: kernels of the given lengths, one after the other.
+// Each rank: sequential kernels of the given lengths.
 Step kernels(const std::vector<std::vector<std::int64_t>>& lengths) {
   Step step{.name = "kernels"};
   for (const auto& rank : lengths) {
@@ -193,7 +193,7 @@ TEST(Factor, IsConcurrentTimeOverWorkDoneInIt) {
 
 TEST(Factor, IsTheMedianByWeight) {
   Factor factor;
-  factor.add(10, 90, 90);  // short ones say little
+  factor.add(10, 90, 90);  // short ones are uninformative
   factor.add(10, 80, 80);
   factor.add(100, 120, 120);
   EXPECT_DOUBLE_EQ(factor.value(), 1.2);
@@ -203,7 +203,7 @@ TEST(Slowdowns, LieOnLinesBetweenWhatWasMeasured) {
   Slowdowns slowdowns;
   slowdowns.kernel[Op::forward][2] = factor_of(1.1);
   slowdowns.kernel[Op::forward][4] = factor_of(2.1);
-  slowdowns.kernel_beside[Op::backward] = factor_of(1.5);
+  slowdowns.kernel_with_collective[Op::backward] = factor_of(1.5);
   EXPECT_DOUBLE_EQ(slowdowns.of_kernel(Op::forward, 1, true), 1);
   EXPECT_DOUBLE_EQ(slowdowns.of_kernel(Op::forward, 2, false), 1.1);
   EXPECT_DOUBLE_EQ(slowdowns.of_kernel(Op::forward, 3, false), 1.6);
@@ -213,8 +213,9 @@ TEST(Slowdowns, LieOnLinesBetweenWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(slowdowns.of_collective(Lane::reduce, 0.5), 2);
 }
 
-simulator::Simulation contended(const Step& step, const Slowdowns& slowdowns, const simulator::LanesBeside& beside) {
-  return play_contended(step, beside, slowdown_of(step, slowdowns, beside));
+simulator::Simulation contended(const Step& step, const Slowdowns& slowdowns,
+                                const simulator::LanesBeside& overlapping) {
+  return play_contended(step, overlapping, slowdown_of(step, slowdowns, overlapping));
 }
 
 // Kernels of 300 and 100 with a factor of 2 for two: both run at half speed until the short one ends at 200, then 200
@@ -236,9 +237,9 @@ TEST(Contended, NothingIsSlowerAlone) {
   EXPECT_EQ(contended(step, slowdowns, {}).makespan_ps, 350'000);
 }
 
-// A collective of 100 beside a kernel of 300: it takes 3 times as long there, the kernel 1.25 times.
+// A collective of 100 concurrent with a kernel of 300: it then takes 3 times as long, the kernel 1.25 times.
 TEST(Contended, AKernelAndACollectiveSlowEachOtherDown) {
-  Step step{.name = "beside"};
+  Step step{.name = "overlapping"};
   step.groups.push_back({schedules::GroupKind::data, {0}, 1});
   RankStep& rank = step.of_rank.emplace_back();
   rank.tasks = {{.op = Op::backward, .stage = 0, .microbatch = 0, .amount = 300'000},
@@ -249,9 +250,9 @@ TEST(Contended, AKernelAndACollectiveSlowEachOtherDown) {
                  .peer = 0,
                  .amount = 100'000}};
   Slowdowns slowdowns;
-  slowdowns.kernel_beside[Op::backward] = factor_of(1.25);
+  slowdowns.kernel_with_collective[Op::backward] = factor_of(1.25);
   slowdowns.collective[static_cast<std::size_t>(Lane::reduce)] = factor_of(3);
-  const simulator::Simulation played = contended(step, slowdowns, kReduceBeside);
+  const simulator::Simulation played = contended(step, slowdowns, kReduceOverlaps);
   EXPECT_NEAR(static_cast<double>(played.timeline[0][1].end_ps), 300'000, 300);
   EXPECT_NEAR(static_cast<double>(played.timeline[0][0].end_ps), 300'000 + 60'000, 400);
 }

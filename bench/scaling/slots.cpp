@@ -40,7 +40,7 @@ class Sorter {
       slots.push_back(next());
       LOCKSTEP_CHECK(slots.back().size() > 0, "the step makes progress");
       for (const auto* part : {&slots.back().kernels, &slots.back().collective, &slots.back().other}) {
-        for (const RankTask& one : *part) end(one);
+        for (const RankTask& rank_task : *part) end(rank_task);
       }
     }
     return slots;
@@ -66,16 +66,16 @@ class Sorter {
       if (kernels.size() > static_cast<std::size_t>(concurrency_.kernels))
         kernels.resize(static_cast<std::size_t>(concurrency_.kernels));
       slot.kernels = std::move(kernels);
-    } else if (is_beside(slot.collective.front())) {
+    } else if (overlaps(slot.collective.front())) {
       slot.kernels = std::move(kernels);
     }
     return slot;
   }
 
-  const Task& at(const RankTask& one) const {
-    return step_.of_rank[static_cast<std::size_t>(one.rank)].tasks[one.task];
+  const Task& at(const RankTask& rank_task) const {
+    return step_.of_rank[static_cast<std::size_t>(rank_task.rank)].tasks[rank_task.task];
   }
-  bool is_beside(const RankTask& one) const { return concurrency_.beside[index_of(at(one).lane)]; }
+  bool overlaps(const RankTask& task) const { return concurrency_.overlapping[index_of(at(task).lane)]; }
 
   // The first unfinished task of a lane, if all its dependences on its rank have finished.
   std::optional<RankTask> head(std::size_t r, std::size_t lane) const {
@@ -118,7 +118,7 @@ class Sorter {
         if (!one || at(*one).comm == schedules::Comm::none) continue;
         std::vector<RankTask> members = members_at(at(*one), lane);
         if (members.empty()) continue;
-        if (!concurrency_.beside[lane] || any_shares_rank(members, kernels)) return members;
+        if (!concurrency_.overlapping[lane] || any_shares_rank(members, kernels)) return members;
         lonely = std::move(members);
       }
     }
@@ -142,11 +142,11 @@ class Sorter {
     });
   }
 
-  void end(const RankTask& one) {
-    Rank& rank = ranks_[static_cast<std::size_t>(one.rank)];
-    rank.ended[one.task] = true;
-    ++rank.done[index_of(at(one).lane)];
-    if (schedules::is_send(at(one).op)) sent_.insert({one.rank, at(one).peer, at(one).tag});
+  void end(const RankTask& rank_task) {
+    Rank& rank = ranks_[static_cast<std::size_t>(rank_task.rank)];
+    rank.ended[rank_task.task] = true;
+    ++rank.done[index_of(at(rank_task).lane)];
+    if (schedules::is_send(at(rank_task).op)) sent_.insert({rank_task.rank, at(rank_task).peer, at(rank_task).tag});
     --left_;
   }
 
@@ -177,8 +177,8 @@ RankSlots rank_slots_of(const std::vector<Slot>& slots, const schedules::Step& s
     const std::uint64_t before = mine.all;
     mine.all += slot.size();
     for (const auto* part : {&slot.kernels, &slot.collective, &slot.other}) {
-      for (const RankTask& one : *part) {
-        if (one.rank == rank) mine.of_task[one.task] = {before, mine.all};
+      for (const RankTask& rank_task : *part) {
+        if (rank_task.rank == rank) mine.of_task[rank_task.task] = {before, mine.all};
       }
     }
   }

@@ -40,7 +40,7 @@ const std::array kFlagsOfLayers{
          [](ContextFlags& f, const FlagValue& v) { f.head_columns = v.integer(1, 1024); }},
     Flag{"--dtype", "f32", "dtype of activations: f32 or bf16",
          [](ContextFlags& f, const FlagValue& v) { f.dtype = step_bench::dtype_of(v); }},
-    Flag{"--causal", "1", "1: a query sees the keys up to its own; 0: all keys",
+    Flag{"--causal", "1", "1: causal, a query sees keys up to its own position; 0: all keys",
          [](ContextFlags& f, const FlagValue& v) { f.causal = v.yes_or_no(); }},
 };
 
@@ -48,18 +48,12 @@ const std::array kFlagsOfRun{
     Flag{"--cp", "2", "context-parallel ranks, a list",
          [](ContextFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 2, kMostRanks); }},
     Flag{"--fit", "",
-         "a model, as simulate takes it: also print the longest sequence for which a training step of the model fits, "
-         "for each way",
-         [](ContextFlags& f, const FlagValue& v) {
-           v.parsed_by(workload::parse_model);
-           f.fit_model = v.text;
-         }},
-    Flag{"--fit-layout", "", "its layout but for cp, such as dtype=bf16,zero=3,dp=8,recompute=full",
-         [](ContextFlags& f, const FlagValue& v) {
-           v.parsed_by(workload::parse_layout);
-           f.fit_layout = v.text;
-         }},
-    Flag{"--fit-gb", "80", "memory of a rank, 1e9 bytes",
+         "a model, as in simulate: also print the longest sequence with which a training step of the model fits, for "
+         "each way",
+         [](ContextFlags& f, const FlagValue& v) { f.fit_model = v.checked_by(workload::parse_model); }},
+    Flag{"--fit-layout", "", "its layout without cp, such as dtype=bf16,zero=3,dp=8,recompute=full",
+         [](ContextFlags& f, const FlagValue& v) { f.fit_layout = v.checked_by(workload::parse_layout); }},
+    Flag{"--fit-gb", "80", "memory per rank, in 1e9 bytes",
          [](ContextFlags& f, const FlagValue& v) { f.fit_gb = v.number(0.001, 1e6); }},
 };
 
@@ -107,7 +101,7 @@ void check_layers(const ContextFlags& flags) {
   for (const parallel::ContextLayer& layer : layers_of(flags)) {
     if (layer.shape.way == ContextWay::colossal && mask_is_absent(flags)) {
       throw core::usage_error(
-          "--way colossal with --device cuda, whose mask the host writes; allowed: --device cpu, or --causal 0");
+          "--way colossal with --device cuda: the host writes its mask; allowed: --device cpu, or --causal 0");
     }
     if (const std::string reason = why_invalid(layer); !reason.empty()) {
       throw core::usage_error(fmt::format("--way {} --cp {} --length {}: {}", name_of(layer.shape.way),
@@ -123,7 +117,7 @@ void check_layers(const ContextFlags& flags) {
     const auto available = static_cast<std::int64_t>(core::available_host_bytes());
     if (flags.mpi != nullptr || flags.place.device.cuda || needed <= available) continue;
     throw core::usage_error(
-        fmt::format("--length {} --way {} needs about {}, and there are {}; what helps: a smaller --length, --heads or "
+        fmt::format("--length {} --way {} needs about {}, and there are {}; allowed: a smaller --length, --heads or "
                     "--batch",
                     layer.length, name_of(layer.shape.way), core::format_size(needed), core::format_size(available)));
   }
@@ -135,18 +129,10 @@ ContextFlags parse_context_flags(int argc, const char* const* argv) {
   flags.warmup_rounds = 1;
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
-                            ": time, bytes, load and memory of attention whose sequence several ranks share.");
-  declare_all(line, kFlagsOfLayers, "Attention");
-  declare_all(line, kFlagsOfRun, "Ranks and times");
-  const auto common = step_bench::part_flags("7", "1");
-  declare_all(line, common, "Ranks and times");
-  declare_place(line, "Ranks and times");
-  line.parse(argc, argv);
-  read_all(line, kFlagsOfLayers, flags);
-  read_all(line, kFlagsOfRun, flags);
-  read_all(line, common, flags);
+                            ": time, bytes, load and memory of attention over a sequence that ranks share.");
+  parse_part({.layers = "Attention", .rounds = "7", .warmup_rounds = "1"}, line, argc, argv, kFlagsOfLayers,
+             kFlagsOfRun, flags);
   flags.all_ranks = !line.value("--cp");
-  read_part_place(line, flags);
   if (flags.ways.empty()) flags.ways = all_ways(flags);
   return flags;
 }

@@ -110,7 +110,7 @@ Values rows_of(const ContextLayer& layer, const Values& all) {
   return own;
 }
 
-// The largest difference of the rank's rows from the whole's, relative to the whole's largest element; NaN if there is
+// The largest difference of the rank's rows from the whole result, relative to its largest element; NaN if there is
 // one.
 double difference(const ContextLayer& layer, const Values& found, const Values& all) {
   const Values wanted = rows_of(layer, all);
@@ -127,7 +127,7 @@ double difference(const ContextLayer& layer, const Values& found, const Values& 
 double allowed_difference(const ContextLayer& layer) {
   if (layer.dtype == core::DType::f32) return 1e-5;
   constexpr double kUnit = 0x1p-9;  // half a unit in the last place of bf16
-  // One rounding for each term and each sum, and those of attention's own factors.
+  // One rounding for each term and each sum, and for attention's own factors.
   return 2 * (layer.shape.ranks + 4) * kUnit;
 }
 

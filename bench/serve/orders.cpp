@@ -34,7 +34,7 @@ std::int64_t number_in(const Json& order, const char* name, std::int64_t least, 
                           "\" is missing or wrong; allowed: " + std::to_string(least) + " to " + std::to_string(most));
 }
 
-// `runs` runs of a case, one after the other, each of `calls` calls and timed as a whole.
+// `runs` sequential runs of a case, each of `calls` calls and timed as a whole.
 struct Order {
   std::int64_t case_index;
   std::int64_t runs;
@@ -58,7 +58,7 @@ class Orders {
  public:
   // Writes the list of cases.
   Orders(const std::string& program, const std::vector<std::string>& cases) : num_cases_(cases.size()) {
-    say(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
+    write_line(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
   }
 
   // Answers an invalid order with an error, and waits for the next one.
@@ -83,13 +83,13 @@ class Orders {
   // Every time has the same number of characters: texts of other lengths would leave the heap in another state, and the
   // instruction count of the next run would include how long malloc searches there.
   void answer(std::span<const double> us_of_call) {
-    say(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
+    write_line(fmt::format(R"({{"us":[{:.16e}]}})", fmt::join(us_of_call, ",")));
   }
 
-  void answer_error(const std::string& why) { say(Json{{"error", why}}.dump()); }
+  void answer_error(const std::string& why) { write_line(Json{{"error", why}}.dump()); }
 
  private:
-  void say(const std::string& text) {
+  void write_line(const std::string& text) {
     const std::string line = text + "\n";
     for (std::size_t done = 0; done < line.size();) {
       const ssize_t size = write(STDOUT_FILENO, line.data() + done, line.size() - done);
@@ -129,10 +129,10 @@ void serve(const std::string& program, const std::vector<std::string>& cases, co
   constexpr std::chrono::milliseconds kPatience{60'000};
   Orders orders(program, cases);
   while (true) {
-    const auto said = orders.next(kPatience);
-    if (std::holds_alternative<End>(said)) return;
-    if (std::holds_alternative<Silence>(said)) continue;
-    const auto& order = std::get<Order>(said);
+    const auto heard = orders.next(kPatience);
+    if (std::holds_alternative<End>(heard)) return;
+    if (std::holds_alternative<Silence>(heard)) continue;
+    const auto& order = std::get<Order>(heard);
     try {
       std::vector<double> us;
       for (std::int64_t run = 0; run < order.runs; ++run) {
@@ -162,9 +162,9 @@ struct Heard {
 };
 
 Heard listen(Orders& orders) {
-  const auto said = orders.next(kPatience);
-  if (const auto* order = std::get_if<Order>(&said)) return {*order, true, false};
-  return {{}, false, std::holds_alternative<End>(said)};
+  const auto heard = orders.next(kPatience);
+  if (const auto* order = std::get_if<Order>(&heard)) return {*order, true, false};
+  return {{}, false, std::holds_alternative<End>(heard)};
 }
 
 }  // namespace

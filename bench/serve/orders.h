@@ -30,14 +30,14 @@ void check_one(std::size_t count, const std::string& what);
 
 // Ranks as one worker: rank 0 reads the orders, all run them.
 
-// Called on every rank. us_of_call(case, calls) makes this rank's calls and returns its mean time of one; the answer is
-// the slowest rank's. Without orders, ranks meet from time to time, so that no deadline of the world passes. If it
-// throws an Error, all ranks end.
+// Called on every rank. us_of_call(case, calls) makes this rank's calls and returns its mean time per call; the answer
+// is the slowest rank's. Without orders, ranks synchronize from time to time, so that no deadline expires. If it throws
+// an Error, all ranks end.
 void serve_ranks(const std::string& program, const std::vector<std::string>& cases, transports::World& world,
                  const UsOfCall& us_of_call);
 
-// Calls that a worker times: calls of a case, one after the other. Two sources define it, and a program links one of
-// them: calls.cpp, or planted_calls.cpp, whose calls take longer by a known percentage, for tests of the regression
+// Sequential calls of a case, timed by a worker. Two sources define it, and a program links one of
+// these: calls.cpp, or planted_calls.cpp, whose calls take longer by a known percentage, for tests of the regression
 // gate.
 
 // Mean time (us) of `calls` calls.

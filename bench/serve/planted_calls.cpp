@@ -32,7 +32,7 @@ void PlantedDelay::pass(Clock::time_point start) {
   owed_ns_ -= spent_ns;
 }
 
-// The delay is inside the timed calls, and after each of them: in a collective every rank delays before the next call.
+// The delay follows each of the timed calls: in a collective every rank delays before the next call.
 double us_of_calls(std::int64_t calls, const std::function<void()>& call) {
   PlantedDelay delay(planted_percent());
   const auto start = PlantedDelay::Clock::now();

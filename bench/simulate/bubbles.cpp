@@ -54,11 +54,11 @@ class Filler {
         work_(second_order_work(model, layout)) {}
 
   Bubbles fill() const {
-    simulator::Prediction made = predict(model_, layout_, machine_, {.keep_timeline = true});
-    const double plain_ms = made.step_s * 1e3;
-    const double utilization_without = simulator::utilization_of(made.step, plain_ms * kPsPerMs);
-    precondition(made.step);
-    Bubbles found{simulator::filled_steps(made.step, schedules::second_order_items(made.step, matrices()),
+    simulator::Prediction prediction = predict(model_, layout_, machine_, {.keep_timeline = true});
+    const double plain_ms = prediction.step_s * 1e3;
+    const double utilization_without = simulator::utilization_of(prediction.step, plain_ms * kPsPerMs);
+    precondition(prediction.step);
+    Bubbles found{simulator::filled_steps(prediction.step, schedules::second_order_items(prediction.step, matrices()),
                                           [&](const Step& step) { return simulate_step(step, layout_, machine_); }),
                   plain_ms};
     found.step_ms = static_cast<double>(found.makespan_ps) / kPsPerMs;
@@ -79,12 +79,12 @@ class Filler {
       const workload::StageSlice part = slice(stage);
       auto& of_stage = of_stages.emplace_back();
       for (std::int64_t layer = part.first_layer; layer < part.first_layer + part.layers; ++layer) {
-        for (const workload::SecondOrderWork& one : work_) {
+        for (const workload::SecondOrderWork& work : work_) {
           of_stage.push_back({.part = part.part_of_layer(layer),
-                              .input_curvature_ps = ps(one.input_curvature),
-                              .output_curvature_ps = ps(one.output_curvature),
-                              .input_inversion_ps = ps(one.input_inversion),
-                              .output_inversion_ps = ps(one.output_inversion)});
+                              .input_curvature_ps = ps(work.input_curvature),
+                              .output_curvature_ps = ps(work.output_curvature),
+                              .input_inversion_ps = ps(work.input_inversion),
+                              .output_inversion_ps = ps(work.output_inversion)});
         }
       }
     }
@@ -94,7 +94,7 @@ class Filler {
   // Preconditioning lengthens each rank's update.
   void precondition(Step& step) const {
     std::int64_t of_layer = 0;
-    for (const workload::SecondOrderWork& one : work_) of_layer += ps(one.precondition);
+    for (const workload::SecondOrderWork& work : work_) of_layer += ps(work.precondition);
     std::vector<std::int64_t> of_rank(step.of_rank.size());
     for (std::int32_t stage = 0; stage < schedule_.num_stages(); ++stage) {
       of_rank[static_cast<std::size_t>(step.rank_of_stage[static_cast<std::size_t>(stage)])] +=
@@ -130,7 +130,7 @@ std::string bubbles_heading_text(const std::string& setting) {
 
 int run_bubbles(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<BubbleFlags>(
-      argc, argv, "the work of a second-order optimizer in the bubbles of pipeline schedules.", kBubbleFlags);
+      argc, argv, "a second-order optimizer's work in the bubbles of pipeline schedules.", kBubbleFlags);
   const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const workload::Layout base = workload::parse_layout(flags.layout);
@@ -189,22 +189,21 @@ const std::array kClockFlags{
     program::FlagOf<ClockFlags>{
         "--power", "fixed=100,dynamic=300,idle=80,top=1410,least=210,step=15",
         "power of a device by clock, in watts and MHz: fixed + dynamic f v^2 while a kernel runs, with clock f and "
-        "voltage "
-        "v relative to the top clock's, v = f down to knee (0.65) and no further; idle; bound (1): the share of a "
-        "kernel's time that is inversely proportional to the clock",
+        "voltage v relative to the top clock's, v = f down to knee (0.65) and no further; idle; bound (1): the share "
+        "of a kernel's time that is inversely proportional to the clock",
         [](ClockFlags& f, const program::FlagValue& v) { f.power = v.parsed_by(simulator::parse_power); }},
     program::FlagOf<ClockFlags>{
         "--clocks", "stage,unit",
-        "granularity of clocks, a list: stage (a rank's whole step), unit (a stage's forward or "
-        "backward of one microbatch, as "
-        "in EnvPipe)",
+        "granularity of clocks, a list: stage (a rank's whole step), unit (a stage's forward or backward of one "
+        "microbatch, as in EnvPipe)",
         [](ClockFlags& f, const program::FlagValue& v) { f.of = clocks_of(v); }},
-    program::FlagOf<ClockFlags>{"--slower", "0,1,2,5,10",
-                                "percent that the step may take longer, a list: the frontier of time and energy",
-                                [](ClockFlags& f, const program::FlagValue& v) {
-                                  f.slower.clear();
-                                  for (const auto& part : v.list()) f.slower.push_back(part.number_from(0, 1000));
-                                }},
+    program::FlagOf<ClockFlags>{
+        "--slower", "0,1,2,5,10",
+        "percentages by which the step may become longer, a list: gives the frontier of time and energy",
+        [](ClockFlags& f, const program::FlagValue& v) {
+          f.slower.clear();
+          for (const auto& part : v.list()) f.slower.push_back(part.number_from(0, 1000));
+        }},
 };
 
 // Mean clocks of a pipeline rank, weighted by the time of its kernels at the top clock.
@@ -265,25 +264,27 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print) {
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const workload::Layout layout = workload::parse_layout(flags.layout);
   Study study(flags, "clocks");
-  const simulator::Prediction made =
+  const simulator::Prediction prediction =
       predict(model, layout, machine, {.detail = simulator::Detail::folded, .keep_timeline = true});
   const auto simulate = [&](const schedules::Step& step) { return simulate_step(step, layout, machine).makespan_ps; };
-  const double devices = static_cast<double>(layout.ranks()) / made.step.num_ranks();  // devices per pipeline rank
+  const double devices =
+      static_cast<double>(layout.ranks()) / prediction.step.num_ranks();  // devices per pipeline rank
   const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
-  const ClockChoice top = all_at_top(made.step, made.timeline, flags.power, ClockOf::stage);
+  const ClockChoice top = all_at_top(prediction.step, prediction.timeline, flags.power, ClockOf::stage);
   const std::string setting = setting_of(model, machine) + ", " + text_of(layout);
   print(clocks_heading_text(setting, flags.power, static_cast<double>(top.makespan_ps) / kPsPerMs, top.joules * devices,
                             tokens));
   for (const ClockOf of : flags.of) {
     for (const double slower : flags.slower) {
       const auto target_ps = static_cast<std::int64_t>(static_cast<double>(top.makespan_ps) * (1 + slower / 100));
-      const ClockChoice choice = choose_clocks(made.step, made.timeline, flags.power, of, target_ps, simulate);
+      const ClockChoice choice =
+          choose_clocks(prediction.step, prediction.timeline, flags.power, of, target_ps, simulate);
       const double joules = choice.joules * devices;
       const double saved = 100 * (1 - choice.joules / top.joules);
       const double step_ms = static_cast<double>(choice.makespan_ps) / kPsPerMs;
       print(fmt::format(" {:>6} {:>8.4g} {:>10.2f} {:>10.2f} {:>9.2f} {:>9.3f}\n", clock_name(of), slower, step_ms,
                         joules / 1e3, saved, tokens / joules));
-      const std::vector<StageClocks> stages = stage_clocks(choice, made.step.of_rank.size());
+      const std::vector<StageClocks> stages = stage_clocks(choice, prediction.step.of_rank.size());
       if (slower == flags.slower.front()) print(stages_text(stages, of));
       core::StudyRecord point = study.point(setting, std::string(clock_name(of)));
       point.layout = text_of(layout);

@@ -42,12 +42,13 @@ const std::array kMapFlags{
     program::FlagOf<MapFlags>{
         "--gpus", "64", "numbers of devices; one map for each",
         [](MapFlags& f, const program::FlagValue& v) { f.gpus = program::integer_list(v, 1, 1'000'000); }},
-    program::FlagOf<MapFlags>{"--links", "0.5,1,2.5,5,12.5,25,50,100,200,400", "GB/s per device and direction",
+    program::FlagOf<MapFlags>{"--links", "0.5,1,2.5,5,12.5,25,50,100,200,400",
+                              "link bandwidths in GB/s per device and direction, a list",
                               [](MapFlags& f, const program::FlagValue& v) {
                                 f.links.clear();
-                                for (const program::FlagValue& one : v.list()) f.links.push_back(one.number(0, 1e6));
+                                for (const program::FlagValue& part : v.list()) f.links.push_back(part.number(0, 1e6));
                               }},
-    program::FlagOf<MapFlags>{"--level", "1", "level of the network that has these links; 0 is inside a node",
+    program::FlagOf<MapFlags>{"--level", "1", "network level with these links; 0 is inside a node",
                               [](MapFlags& f, const program::FlagValue& v) { f.level = v.integer(0, 16); }},
     program::FlagOf<MapFlags>{"--batch", "512", "sequences per step",
                               [](MapFlags& f, const program::FlagValue& v) { f.batch = v.integer(1, 10'000'000); }},
@@ -239,8 +240,8 @@ class Map {
 int run_map(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<MapFlags>(argc, argv,
                                            "which kind of parallelism is fastest, by model size and bandwidth of a "
-                                           "link. Each kind's best layout that fits "
-                                           "counts; --layout has the options that all share.",
+                                           "link. Each kind's best layout that fits counts; --layout has the options "
+                                           "that all share.",
                                            kMapFlags);
   Study study(flags, "map");
   Map map(flags, study, print);
@@ -250,7 +251,7 @@ int run_map(int argc, const char* const* argv, const program::Print& print) {
 }
 
 // simulate tp-boundary: tensor parallelism inside a node and beyond it; by default for nanotron's published runs,
-// beside the published values.
+// with the published values.
 namespace {
 
 struct BoundaryFlags : StudyFlags {
@@ -317,15 +318,15 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
   double inside = 0;
   double beyond = 0;
   for (const Point& one : points) {
-    const simulator::Prediction made = predict(one.model, one.layout, machine);
-    const double tflops = tflops_per_gpu(one.layout, made);
+    const simulator::Prediction prediction = predict(one.model, one.layout, machine);
+    const double tflops = tflops_per_gpu(one.layout, prediction);
     if (one.layout.tp <= node) inside = tflops;
     if (one.layout.tp > node && beyond == 0) beyond = tflops;
     print(fmt::format(" {:>5} {:>10.1f} {:>10} {:>8}{}\n", one.layout.tp, tflops,
                       one.published > 0 ? fmt::format("{:.1f}", one.published) : "",
                       one.published > 0 ? fmt::format("{:+.1f}", 100 * (tflops / one.published - 1)) : "",
-                      parts_text(made)));
-    core::StudyRecord point = study.point(setting, "tensor parallel", one.layout, made);
+                      parts_text(prediction)));
+    core::StudyRecord point = study.point(setting, "tensor parallel", one.layout, prediction);
     point.at = {{"tp", one.layout.tp}, {"node", node}};
     study.write(point);
     if (one.published > 0) study.write_published(point, one.published, published.source);

@@ -29,8 +29,8 @@ const std::array kMemoryFlags{
     program::FlagOf<MemoryFlags>{"--parameters", "7.5e9,128e9,1e12", "sizes of models",
                                  [](MemoryFlags& f, const program::FlagValue& v) {
                                    f.parameters.clear();
-                                   for (const program::FlagValue& one : v.list()) {
-                                     f.parameters.push_back(one.number(0, 1e16));
+                                   for (const program::FlagValue& part : v.list()) {
+                                     f.parameters.push_back(part.number(0, 1e16));
                                    }
                                  }},
     program::FlagOf<MemoryFlags>{
@@ -134,11 +134,11 @@ class Table {
  private:
   std::string elsewhere_text() const {
     std::string text;
-    for (const RankMemory& one : memories_) {
-      if (one.place == workload::Offload::none || !base_.offload.any_in(one.place)) continue;
-      const char* const what = one.place == workload::Offload::host ? "of its host" : "of files";
-      text += one.bytes == 0 ? fmt::format(", and an unknown size {}", what)
-                             : fmt::format(", and {:.1f} GB {}", one.bytes / 1e9, what);
+    for (const RankMemory& memory : memories_) {
+      if (memory.place == workload::Offload::none || !base_.offload.any_in(memory.place)) continue;
+      const char* const what = memory.place == workload::Offload::host ? "of its host" : "of files";
+      text += memory.bytes == 0 ? fmt::format(", and an unknown size {}", what)
+                                : fmt::format(", and {:.1f} GB {}", memory.bytes / 1e9, what);
     }
     return text;
   }
@@ -251,7 +251,7 @@ struct Choice {
   bool best = false;
 };
 
-// All kinds of recomputation in place of the layout's own; inputs are kept every k layers, for each k that divides a
+// All kinds of recomputation instead of the layout's own; inputs are kept every k layers, for each k that divides a
 // stage's layers.
 std::vector<Choice> choices_of(const workload::Model& model, const Layout& base) {
   std::vector<Choice> choices;
@@ -271,16 +271,16 @@ std::vector<Choice> choices_of(const workload::Model& model, const Layout& base)
   return choices;
 }
 
-double memory_gb(const Choice& one) {
-  return one.made.memory[one.made.fullest].total() / 1e9;
+double memory_gb(const Choice& choice) {
+  return choice.made.memory[choice.made.fullest].total() / 1e9;
 }
 
 // The Pareto front: choices that no other beats in both memory and time.
 void mark_best(std::vector<Choice>& choices) {
-  for (Choice& one : choices) {
-    one.best = std::none_of(choices.begin(), choices.end(), [&](const Choice& other) {
-      const double more = other.made.step_s - one.made.step_s;
-      const double larger = memory_gb(other) - memory_gb(one);
+  for (Choice& choice : choices) {
+    choice.best = std::none_of(choices.begin(), choices.end(), [&](const Choice& other) {
+      const double more = other.made.step_s - choice.made.step_s;
+      const double larger = memory_gb(other) - memory_gb(choice);
       return more <= 0 && larger <= 0 && (more < 0 || larger < 0);
     });
   }
@@ -290,16 +290,16 @@ std::string finding_text(const std::vector<Choice>& choices, const simulator::Ma
   const double capacity_gb = static_cast<double>(machine.device.memory_bytes) / 1e9;
   const Choice* fastest = nullptr;
   const Choice* least = nullptr;
-  for (const Choice& one : choices) {
-    if (least == nullptr || memory_gb(one) < memory_gb(*least)) least = &one;
-    if (one.made.fits && (fastest == nullptr || one.made.step_s < fastest->made.step_s)) fastest = &one;
+  for (const Choice& choice : choices) {
+    if (least == nullptr || memory_gb(choice) < memory_gb(*least)) least = &choice;
+    if (choice.made.fits && (fastest == nullptr || choice.made.step_s < fastest->made.step_s)) fastest = &choice;
   }
   if (fastest == nullptr) {
     return fmt::format("# nothing fits into {:.1f} GB; {} needs the least, {:.1f} GB\n", capacity_gb, least->name,
                        memory_gb(*least));
   }
   const double against = 100 * (fastest->made.step_s / choices.front().made.step_s - 1);
-  return fmt::format("# fastest that fits into {:.1f} GB: {}, {:+.1f} % time and {:+.1f} GB against none\n",
+  return fmt::format("# fastest that fits into {:.1f} GB: {}, {:+.1f} % time and {:+.1f} GB compared with none\n",
                      capacity_gb, fastest->name, against, memory_gb(*fastest) - memory_gb(choices.front()));
 }
 
@@ -313,26 +313,26 @@ int run_recompute(int argc, const char* const* argv, const program::Print& print
   const Layout base = workload::parse_layout(flags.layout);
   Study study(flags, "recompute");
   std::vector<Choice> choices = choices_of(model, base);
-  for (Choice& one : choices) one.made = predict(model, one.layout, machine);
+  for (Choice& choice : choices) choice.made = predict(model, choice.layout, machine);
   mark_best(choices);
   const std::string setting = setting_of(model, machine) + ", " + text_of(base);
   print(fmt::format(
-      "# simulated: {}\n#{:>9} {:>9} {:>9} {:>11} {:>11} {:>7}  recomputation (* no other needs less memory and "
-      "less time)\n#{:>9} {:>9} {:>9} {:>11} {:>11}\n",
+      "# simulated: {}\n#{:>9} {:>9} {:>9} {:>11} {:>11} {:>7}  recomputation (* no other needs less memory and less "
+      "time)\n#{:>9} {:>9} {:>9} {:>11} {:>11}\n",
       setting, "step", "against", "memory", "activations", "recompute", "fits", "(ms)", "none (%)", "(GB)", "(GB)",
       "(ms)"));
-  for (const Choice& one : choices) {
-    const workload::MemoryBytes& memory = one.made.memory[one.made.fullest];
-    const double recompute_ms = static_cast<double>(one.made.parts[one.made.busiest].recompute_ps) / 1e9;
-    print(fmt::format(" {:>9.2f} {:>+9.2f} {:>9.2f} {:>11.2f} {:>11.2f} {:>7} {} {}\n", one.made.step_s * 1e3,
-                      100 * (one.made.step_s / choices.front().made.step_s - 1), memory.total() / 1e9,
-                      memory.activations / 1e9, recompute_ms, one.made.fits ? "yes" : "no", one.best ? "*" : " ",
-                      one.name));
-    core::StudyRecord point = study.point(setting, one.name, one.layout, one.made);
-    point.at = {{"every", one.layout.recompute == Recompute::full ? one.layout.recompute_every : 0}};
+  for (const Choice& choice : choices) {
+    const workload::MemoryBytes& memory = choice.made.memory[choice.made.fullest];
+    const double recompute_ms = static_cast<double>(choice.made.parts[choice.made.busiest].recompute_ps) / 1e9;
+    print(fmt::format(" {:>9.2f} {:>+9.2f} {:>9.2f} {:>11.2f} {:>11.2f} {:>7} {} {}\n", choice.made.step_s * 1e3,
+                      100 * (choice.made.step_s / choices.front().made.step_s - 1), memory.total() / 1e9,
+                      memory.activations / 1e9, recompute_ms, choice.made.fits ? "yes" : "no", choice.best ? "*" : " ",
+                      choice.name));
+    core::StudyRecord point = study.point(setting, choice.name, choice.layout, choice.made);
+    point.at = {{"every", choice.layout.recompute == Recompute::full ? choice.layout.recompute_every : 0}};
     point.values.emplace_back("activations_gb", memory.activations / 1e9);
     point.values.emplace_back("capacity_gb", static_cast<double>(machine.device.memory_bytes) / 1e9);
-    point.best = one.best;
+    point.best = choice.best;
     study.write(point);
   }
   print(finding_text(choices, machine));

@@ -34,28 +34,44 @@ std::int64_t exposed(const Breakdown& parts, Lane lane) {
   return parts.exposed_ps[static_cast<std::size_t>(lane)];
 }
 
-double percent(std::int64_t part_ps, const Prediction& made) {
-  return percent_of_step(static_cast<double>(part_ps), made);
+double percent(std::int64_t part_ps, const Prediction& prediction) {
+  return percent_of_step(static_cast<double>(part_ps), prediction);
 }
 
 std::string memory_line(const char* kind, double bytes, const workload::MemoryBytes& all) {
   return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
 }
 
+std::optional<core::ZeroCtaRecord> zero_cta_record(const Prediction& prediction) {
+  if (prediction.without_zero_cta_s == 0) return std::nullopt;
+  core::ZeroCtaRecord record{.step_ms_without = prediction.without_zero_cta_s * 1e3};
+  for (const simulator::TakenCollectives& taken : prediction.collectives) {
+    record.of += taken.count;
+    if (taken.each.algorithm == simulator::CollectiveAlgorithm::copy_engine) record.collectives += taken.count;
+  }
+  return record;
+}
+
 // The collectives that take longest, with their algorithms.
-std::string collectives_text(const Prediction& made) {
+std::string collectives_text(const Prediction& prediction) {
   constexpr std::size_t kMostRows = 8;
-  if (made.collectives.empty()) return "";
+  if (prediction.collectives.empty()) return "";
   std::string text = fmt::format(
-      "# Collectives of pipeline rank {}: count, bytes and time of each, algorithm and protocol\n", made.busiest);
-  for (std::size_t i = 0; i < std::min(kMostRows, made.collectives.size()); ++i) {
-    const simulator::TakenCollectives& taken = made.collectives[i];
+      "# Collectives of pipeline rank {}: count, bytes and time of each, algorithm and protocol\n", prediction.busiest);
+  for (std::size_t i = 0; i < std::min(kMostRows, prediction.collectives.size()); ++i) {
+    const simulator::TakenCollectives& taken = prediction.collectives[i];
     text += fmt::format("#   {:<12} {:<14} {:>6} x {:>10.3f} MB {:>10.1f} us  {}\n", schedules::name_of(taken.group),
                         schedules::name_of(taken.comm), taken.count, static_cast<double>(taken.bytes) / 1e6,
                         taken.each.time_us(), way_of(taken.each));
   }
-  if (made.collectives.size() > kMostRows) {
-    text += fmt::format("#   and {} others with less time\n", made.collectives.size() - kMostRows);
+  if (prediction.collectives.size() > kMostRows) {
+    text += fmt::format("#   and {} others with less time\n", prediction.collectives.size() - kMostRows);
+  }
+  if (const auto zero_cta = zero_cta_record(prediction)) {
+    text += fmt::format(
+        "# zero_cta: {} of {} collectives take no multiprocessors; without it the step takes {:.2f} ms ({:+.2f} %)\n",
+        zero_cta->collectives, zero_cta->of, zero_cta->step_ms_without,
+        100 * (zero_cta->step_ms_without / (prediction.step_s * 1e3) - 1));
   }
   return text;
 }
@@ -84,8 +100,7 @@ std::string heading_text(const Model& model, const Machine& machine) {
   const std::string active = model.experts > 0 ? fmt::format(", {:.4g}e9 per token", met) : "";
   return fmt::format(
       "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs per token: "
-      "{}; "
-      "hfu includes recomputation; !: more memory than a device has\n",
+      "{}; hfu includes recomputation; !: more memory than a device has\n",
       model.name, static_cast<double>(parameters_of(model)) / kGiga, active, model.sequence, machine.name,
       machine.device.name, machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga,
       workload::kFlopConvention);
@@ -93,56 +108,57 @@ std::string heading_text(const Model& model, const Machine& machine) {
 
 std::string columns_text() {
   return fmt::format(
-      "#{:>9} {:>6} {:>6} {:>9} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}  layout\n#{:>9} {:>6} {:>6} {:>9} "
-      "{:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}\n",
+      "#{:>9} {:>6} {:>6} {:>9} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}  layout\n#{:>9} {:>6} {:>6} {:>9} {:>11} "
+      "{:>7} {:>7} {:>7} {:>7} {:>7} {:>8}\n",
       "step", "mfu", "hfu", "TFLOP/s", "tokens", "compute", "tensor", "stages", "data", "bubble", "memory", "(ms)",
       "(%)", "(%)", "(per GPU)", "(/s)", "(%)", "(%)", "(%)", "(%)", "(%)", "(GB)");
 }
 
-std::string row_text(const Layout& layout, const Prediction& made) {
-  const Breakdown& parts = made.parts[made.busiest];
+std::string row_text(const Layout& layout, const Prediction& prediction) {
+  const Breakdown& parts = prediction.parts[prediction.busiest];
   return fmt::format(
-      " {:>9.2f} {:>6.2f} {:>6.2f} {:>9.1f} {:>11.0f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} "
-      "{:>7.2f}{}  {}\n",
-      made.step_s * 1e3, 100 * made.mfu, 100 * made.hfu, tflops_per_gpu(layout, made), made.tokens_per_s,
-      percent(parts.compute_ps(), made), percent(exposed(parts, Lane::tensor), made),
-      percent(exposed(parts, Lane::send) + exposed(parts, Lane::receive), made),
-      percent(exposed(parts, Lane::gather) + parts.exposed_reductions_ps(), made), percent(parts.bubble_ps, made),
-      made.memory[made.fullest].total() / kGiga, made.fits ? " " : "!", text_of(layout));
+      " {:>9.2f} {:>6.2f} {:>6.2f} {:>9.1f} {:>11.0f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f}{}  {}\n",
+      prediction.step_s * 1e3, 100 * prediction.mfu, 100 * prediction.hfu, tflops_per_gpu(layout, prediction),
+      prediction.tokens_per_s, percent(parts.compute_ps(), prediction),
+      percent(exposed(parts, Lane::tensor), prediction),
+      percent(exposed(parts, Lane::send) + exposed(parts, Lane::receive), prediction),
+      percent(exposed(parts, Lane::gather) + parts.exposed_reductions_ps(), prediction),
+      percent(parts.bubble_ps, prediction), prediction.memory[prediction.fullest].total() / kGiga,
+      prediction.fits ? " " : "!", text_of(layout));
 }
 
-std::string details_text(const Layout& layout, const Machine& machine, const Prediction& made, double wall_s) {
-  std::string text =
-      fmt::format("#\n# Time of pipeline rank {} of {}, which computes longest\n", made.busiest, made.parts.size());
-  for (const auto& [name, ps] : program::named_parts(made.parts[made.busiest])) {
+std::string details_text(const Layout& layout, const Machine& machine, const Prediction& prediction, double wall_s) {
+  std::string text = fmt::format("#\n# Time of pipeline rank {} of {}, which computes longest\n", prediction.busiest,
+                                 prediction.parts.size());
+  for (const auto& [name, ps] : program::named_parts(prediction.parts[prediction.busiest])) {
     text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
-                        percent(ps, made));
+                        percent(ps, prediction));
   }
-  const workload::MemoryBytes& memory = made.memory[made.fullest];
-  text += fmt::format("# Memory of pipeline rank {}, which needs most\n", made.fullest);
+  const workload::MemoryBytes& memory = prediction.memory[prediction.fullest];
+  text += fmt::format("# Memory of pipeline rank {}, which needs most\n", prediction.fullest);
   text += memory_line("weights", memory.weights, memory) + memory_line("gradients", memory.gradients, memory) +
           memory_line("optimizer", memory.optimizer, memory) + memory_line("activations", memory.activations, memory) +
           memory_line("buffers", memory.buffers, memory);
   if (machine.measured.cores > 0) text += memory_line("total", memory.total(), memory);
   text += fmt::format("#   {:<12} {:>9.2f} GB of {:.2f}: {}\n", machine.measured.cores > 0 ? "all ranks" : "total",
-                      made.needed_bytes / kGiga, static_cast<double>(machine.device.memory_bytes) / kGiga,
-                      made.fits ? "fits" : "does not fit");
-  text += fmt::format("# Sent by pipeline rank {} per step:", made.busiest);
-  for (const auto& [kind, bytes] : named_bytes(made.sent[made.busiest])) {
+                      prediction.needed_bytes / kGiga, static_cast<double>(machine.device.memory_bytes) / kGiga,
+                      prediction.fits ? "fits" : "does not fit");
+  text += fmt::format("# Sent by pipeline rank {} per step:", prediction.busiest);
+  for (const auto& [kind, bytes] : named_bytes(prediction.sent[prediction.busiest])) {
     text += fmt::format(" {} {:.3f} GB", kind, bytes / kGiga);
   }
-  for (const auto& [level, bytes] : named_levels(made.sent_beyond[made.busiest], machine)) {
+  for (const auto& [level, bytes] : named_levels(prediction.sent_beyond[prediction.busiest], machine)) {
     text += fmt::format("; beyond its {} {:.3f} GB", level, bytes / kGiga);
   }
-  text += "\n" + collectives_text(made);
-  const schedules::Bubbles& b = made.bubbles;
+  text += "\n" + collectives_text(prediction);
+  const schedules::Bubbles& b = prediction.bubbles;
   text += fmt::format(
-      "# Bubble of forward and backward: {:.2f} % of ideal, {:.2f} % of makespan, {:.2f} % of own span, own "
-      "{:.2f} % of ideal\n",
+      "# Bubble of forward and backward: {:.2f} % of ideal, {:.2f} % of makespan, {:.2f} % of own span, own {:.2f} % "
+      "of ideal\n",
       100 * b.of_ideal, 100 * b.of_makespan, 100 * b.of_own_span, 100 * b.own_of_ideal);
   text += fmt::format("# {} ranks, {} simulated; {:.3f} s, of which {} events {:.3f} s ({:.1f} million/s)\n",
-                      layout.ranks(), made.parts.size(), wall_s, made.events, made.engine_s,
-                      static_cast<double>(made.events) / made.engine_s / 1e6);
+                      layout.ranks(), prediction.parts.size(), wall_s, prediction.events, prediction.engine_s,
+                      static_cast<double>(prediction.events) / prediction.engine_s / 1e6);
   return text;
 }
 
@@ -174,17 +190,17 @@ std::string kind_text(schedules::Held kind) {
 }
 
 // The bytes that are held all the time, and those that are held temporarily.
-core::MemoryRecord memory_record(const simulator::Prediction& made, const workload::Layout& layout) {
+core::MemoryRecord memory_record(const simulator::Prediction& prediction, const workload::Layout& layout) {
   core::MemoryRecord record{"bytes", {}};
-  const std::size_t ranks_per_place = made.memory_over_time.size() / made.memory.size();
-  for (std::size_t r = 0; r < made.memory_over_time.size(); ++r) {
-    const workload::MemoryBytes& place = made.memory[r / ranks_per_place];
+  const std::size_t ranks_per_place = prediction.memory_over_time.size() / prediction.memory.size();
+  for (std::size_t r = 0; r < prediction.memory_over_time.size(); ++r) {
+    const workload::MemoryBytes& place = prediction.memory[r / ranks_per_place];
     auto& kinds = record.of_rank.emplace_back();
     kinds["weights"] = {{0, place.weights}};
     kinds["gradients"] = {{0, place.gradients}};
     kinds["optimizer"] = {{0, place.optimizer}};
     for (std::size_t k = 0; k < schedules::kNumHeld; ++k) {
-      const schedules::MemoryCurve& curve = made.memory_over_time[r][k];
+      const schedules::MemoryCurve& curve = prediction.memory_over_time[r][k];
       const auto kind = static_cast<schedules::Held>(k);
       if (curve.empty() || !is_counted(kind, layout)) continue;
       auto& points = kinds[kind_text(kind)];
@@ -206,7 +222,7 @@ core::RunRecord run_record(const program::Invocation& flags) {
 
 core::SimulationRecord simulation_record(const core::RunRecord& run, const workload::Model& model,
                                          const workload::Layout& layout, const simulator::Machine& machine,
-                                         const simulator::Prediction& made, double wall_s) {
+                                         const simulator::Prediction& prediction, double wall_s) {
   core::SimulationRecord record;
   record.run = run.run;
   record.program = run.program;
@@ -229,31 +245,33 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.weight_compression = text_of(workload::Compression(layout.weight_compression));
   record.ranks = layout.ranks();
   record.global_batch = layout.global_batch();
-  record.step_ms = made.step_s * 1e3;
-  record.parts_ms = parts_ms(made);
-  const schedules::Bubbles& b = made.bubbles;
+  record.step_ms = prediction.step_s * 1e3;
+  record.parts_ms = parts_ms(prediction);
+  const schedules::Bubbles& b = prediction.bubbles;
   record.bubbles = {b.of_ideal, b.of_makespan, b.of_own_span, b.own_of_ideal};
-  record.mfu = made.mfu;
-  record.hfu = made.hfu;
+  record.mfu = prediction.mfu;
+  record.hfu = prediction.hfu;
   record.flop_convention = workload::kFlopConvention;
-  const double device_tera_seconds = made.step_s * number(layout.ranks()) * 1e12;
-  record.model_tflops_per_gpu = made.model_flops / device_tera_seconds;
-  record.hardware_tflops_per_gpu = made.hardware_flops / device_tera_seconds;
-  record.tokens_per_s = made.tokens_per_s;
-  const workload::MemoryBytes& memory = made.memory[made.fullest];
+  const double device_tera_seconds = prediction.step_s * number(layout.ranks()) * 1e12;
+  record.model_tflops_per_gpu = prediction.model_flops / device_tera_seconds;
+  record.hardware_tflops_per_gpu = prediction.hardware_flops / device_tera_seconds;
+  record.tokens_per_s = prediction.tokens_per_s;
+  const workload::MemoryBytes& memory = prediction.memory[prediction.fullest];
   record.memory_bytes = {{"weights", memory.weights},     {"gradients", memory.gradients},
                          {"optimizer", memory.optimizer}, {"activations", memory.activations},
                          {"buffers", memory.buffers},     {"total", memory.total()}};
   record.capacity_bytes = number(machine.device.memory_bytes);
-  record.fits = made.fits;
-  record.sent_bytes = named_bytes(made.sent[made.busiest]);
-  if (machine.levels.size() > 1) record.sent_beyond_bytes = named_levels(made.sent_beyond[made.busiest], machine);
-  record.events = made.events;
-  record.engine_s = made.engine_s;
+  record.fits = prediction.fits;
+  record.sent_bytes = named_bytes(prediction.sent[prediction.busiest]);
+  if (machine.levels.size() > 1)
+    record.sent_beyond_bytes = named_levels(prediction.sent_beyond[prediction.busiest], machine);
+  record.zero_cta = zero_cta_record(prediction);
+  record.events = prediction.events;
+  record.engine_s = prediction.engine_s;
   record.wall_s = wall_s;
-  if (!made.timeline.empty()) {
-    record.timeline = program::timeline_record(made.step, made.timeline);
-    record.memory = memory_record(made, layout);
+  if (!prediction.timeline.empty()) {
+    record.timeline = program::timeline_record(prediction.step, prediction.timeline);
+    record.memory = memory_record(prediction, layout);
   }
   return record;
 }
@@ -279,21 +297,19 @@ std::string why_text(const SearchResult& result, std::size_t i) {
     const auto& made = first.prediction;
     return fmt::format("computes {:.1f} % of its step", percent(made.parts[made.busiest].compute_ps(), made));
   }
-  const FoundLayout& one = result.best[i];
-  core::NamedNumbers changes = longer_by_ms(first.prediction, one.prediction);
+  const FoundLayout& layout = result.best[i];
+  core::NamedNumbers changes = longer_by_ms(first.prediction, layout.prediction);
   std::stable_sort(changes.begin(), changes.end(),
                    [](const auto& a, const auto& b) { return std::abs(a.second) > std::abs(b.second); });
-  const double behind = 100 * (one.prediction.step_s / first.prediction.step_s - 1);
-  return fmt::format("{:+.1f} %: {} {:+.1f} ms, {} {:+.1f} ms", behind, changes[0].first, changes[0].second,
+  const double slower = 100 * (layout.prediction.step_s / first.prediction.step_s - 1);
+  return fmt::format("{:+.1f} %: {} {:+.1f} ms, {} {:+.1f} ms", slower, changes[0].first, changes[0].second,
                      changes[1].first, changes[1].second);
 }
 
 std::string result_text(const SearchResult& result, const SimulateFlags& flags, double wall_s) {
   std::string text = fmt::format(
       "# {} layouts of {} devices, {} sequences per step: {} need too much memory, {} simulated, {} cannot be among "
-      "the "
-      "best "
-      "{} by their bounds; {:.2f} s\n",
+      "the best {} by their bounds; {:.2f} s\n",
       result.legal, flags.gpus, flags.batch, result.too_large, result.simulated, result.beaten, flags.top, wall_s);
   text += columns_text();
   for (std::size_t i = 0; i < result.best.size(); ++i) {

@@ -38,7 +38,7 @@ constexpr const char* kCalibrate = "A description of this machine";
 constexpr const char* kOutput = "Output";
 
 const std::array kFlags{
-    Flag{"--model", "gpt3-175b", "a name, or numbers such as hidden=4096,layers=32,heads=32; --list shows both",
+    Flag{"--model", "gpt3-175b", "a name, or fields such as hidden=4096,layers=32,heads=32; --list shows both",
          [](SimulateFlags& f, const FlagValue& v) { f.model = model_text(v); }},
     Flag{"--layout", "tp=8,pp=8,dp=1,batch=64", "sizes of each kind of parallelism, and more; --list shows the fields",
          [](SimulateFlags& f, const FlagValue& v) { f.layout = layout_text(v); }},
@@ -49,8 +49,7 @@ const std::array kFlags{
          }},
     Flag{"--sweep", "",
          "fields of the layout, model or machine and values to try, such as "
-         "tp=2:4:8,model.sequence=2048:4096,machine.levels.1.gbps=25:50; a row for each "
-         "combination",
+         "tp=2:4:8,model.sequence=2048:4096,machine.levels.1.gbps=25:50; a row for each combination",
          [](SimulateFlags& f, const FlagValue& v) { f.sweep = program::text_list(v); }},
 };
 
@@ -68,13 +67,14 @@ const std::array kPlanFlags{
 };
 
 const std::array kCalibrateFlags{
-    Flag{"--calibrate", "",
-         "record files of kernels_bench and all_reduce_perf; write a description of this machine from them. With "
-         "--machine: that description, with its collectives fitted to rows of NCCL's own collectives",
-         [](SimulateFlags& f, const FlagValue& v) {
-           f.records = text_of(v);
-           f.task = Task::calibrate;
-         }},
+    Flag{
+        "--calibrate", "",
+        "record files of kernels_bench and all_reduce_perf; write a description of this machine from these files. With "
+        "--machine: write that description, with collectives fitted to rows of NCCL's own collectives",
+        [](SimulateFlags& f, const FlagValue& v) {
+          f.records = text_of(v);
+          f.task = Task::calibrate;
+        }},
     Flag{"--output", "", "file for the description [stdout]",
          [](SimulateFlags& f, const FlagValue& v) { f.output = text_of(v); }},
 };
@@ -85,7 +85,7 @@ const std::array kOutputFlags{
          [](SimulateFlags& f, const FlagValue& v) { f.trace_file = text_of(v); }},
     Flag{"--chakra", "",
          "prefix of files for a Chakra execution trace, which ASTRA-sim runs (docs/traces.md): PREFIX.0.et, ...; "
-         "simulates every rank, for a single row",
+         "simulates every rank; for a single row",
          [](SimulateFlags& f, const FlagValue& v) {
            f.chakra = text_of(v);
            f.all_ranks = true;
@@ -124,10 +124,11 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv, Task task)
   program::CommandLine line(flags.program + ": predicts time and memory of a training step on a machine.");
   for (const Command& command : commands()) line.add_command(command.name, command.question);
   program::declare_all(line, kFlags, kWhat);
-  line.add_switch("--folded", flags.folded, "treat each layer as one kernel: faster, slightly less exact", kWhat);
-  line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that represents all", kWhat);
+  line.add_switch("--folded", flags.folded, "treat each layer as one kernel: faster, slightly less accurate", kWhat);
+  line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank instead of one representative pipeline", kWhat);
   line.add_switch("--collective-plans", flags.plans,
-                  "with --all-ranks: simulate collectives message by message on the links, not by formula", kWhat);
+                  "with --all-ranks: simulate collectives message by message on the links, instead of by formula",
+                  kWhat);
   program::declare_all(line, kPlanFlags, kPlan);
   program::declare_all(line, kCalibrateFlags, kCalibrate);
   program::declare_all(line, kOutputFlags, kOutput);
@@ -154,17 +155,18 @@ int run_plan_command(int argc, const char* const* argv, const program::Print& pr
 
 constexpr std::array kCommands{
     Command{"plan", "Which layout of N devices is fastest?", run_plan_command},
-    Command{"scaling", "How far does a layout scale, weak and strong, and what stops it?", run_scaling},
+    Command{"scaling", "How far does a layout scale, weak and strong, and what limits it?", run_scaling},
     Command{"map", "Which kind of parallelism wins, by model size and network bandwidth?", run_map},
     Command{"memory", "How much memory per rank does each ZeRO stage need on N ranks?", run_memory},
-    Command{"recompute", "How much memory does recomputation save, and for how much time?", run_recompute},
+    Command{"recompute", "How much memory does recomputation save, and at what cost in time?", run_recompute},
     Command{"tp-boundary", "What does tensor parallelism cost beyond a node?", run_tp_boundary},
-    Command{"order", "Which kind of parallelism belongs inside a node, and what does another order cost?", run_order},
-    Command{"sensitivity", "Which figure of the machine changes the step time most?", run_sensitivity},
-    Command{"bubbles", "How full does a second-order optimizer make the bubbles of pipelines?", run_bubbles},
-    Command{"clocks", "How much energy do lower clocks save where a pipeline waits anyway, and for how much time?",
+    Command{"order", "Which kind of parallelism belongs inside a node, and how much slower are other orders?",
+            run_order},
+    Command{"sensitivity", "Which parameter of the machine affects the step time most?", run_sensitivity},
+    Command{"bubbles", "How much of a pipeline's bubbles can a second-order optimizer fill?", run_bubbles},
+    Command{"clocks", "How much energy do lower clocks save where a pipeline waits anyway, and at what cost in time?",
             run_clocks},
-    Command{"replay", "What does a step that a Chakra trace describes take on a machine?", run_replay},
+    Command{"replay", "How long does the step of a Chakra trace take on a machine?", run_replay},
 };
 
 }  // namespace
@@ -198,7 +200,7 @@ struct Case {
   workload::Layout layout;
 };
 
-// The same for the machine, whose numbers are changed one by one.
+// The same for the machine, of which one number changes at a time.
 struct CaseText {
   std::string model;
   simulator::Machine machine;
@@ -239,10 +241,10 @@ std::vector<Case> swept_cases(const SimulateFlags& flags) {
   }
   std::vector<Case> cases;
   for (const CaseText& text : texts) {
-    Case made{workload::parse_model(text.model), text.machine, workload::parse_layout(text.layout)};
-    made.layout =
-        simulator::balanced_on(made.machine, made.model, made.layout);  // shown with the chosen stages and slices
-    cases.push_back(std::move(made));
+    Case bench_case{workload::parse_model(text.model), text.machine, workload::parse_layout(text.layout)};
+    bench_case.layout = simulator::balanced_on(bench_case.machine, bench_case.model,
+                                               bench_case.layout);  // shown with the chosen stages and slices
+    cases.push_back(std::move(bench_case));
   }
   return cases;
 }
@@ -252,9 +254,9 @@ std::vector<Case> swept_cases(const SimulateFlags& flags) {
 // A step with more tasks than this would make too large a record.
 constexpr std::size_t kMostTasksKept = 20'000;
 
-std::size_t tasks_of(const simulator::Prediction& made) {
+std::size_t tasks_of(const simulator::Prediction& prediction) {
   std::size_t tasks = 0;
-  for (const auto& rank : made.timeline) tasks += rank.size();
+  for (const auto& rank : prediction.timeline) tasks += rank.size();
   return tasks;
 }
 
@@ -278,6 +280,7 @@ int run_predictions(const SimulateFlags& flags, const program::Print& plain_prin
   const core::RunRecord run = run_record(flags);
   writer.write(run);
   simulator::PredictOptions options = options_of(flags);
+  options.compare_zero_cta = true;
   options.keep_timeline = single && (writer.is_open() || !flags.trace_file.empty() || !flags.chakra.empty());
 
   std::string heading;
@@ -292,18 +295,18 @@ int run_predictions(const SimulateFlags& flags, const program::Print& plain_prin
       continue;
     }
     const auto begin = std::chrono::steady_clock::now();
-    simulator::Prediction made = predict(model, layout, machine, options);
+    simulator::Prediction prediction = predict(model, layout, machine, options);
     const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    print(row_text(layout, made));
+    print(row_text(layout, prediction));
     progress.one_done();
-    if (single) print(details_text(layout, machine, made, wall_s));
+    if (single) print(details_text(layout, machine, prediction, wall_s));
     if (!flags.trace_file.empty()) {
-      write_file(flags.trace_file, schedules::to_trace(made.step, made.timeline, "simulated"));
+      write_file(flags.trace_file, schedules::to_trace(prediction.step, prediction.timeline, "simulated"));
     }
-    if (!flags.chakra.empty()) write_chakra(flags.chakra, made.step);
+    if (!flags.chakra.empty()) write_chakra(flags.chakra, prediction.step);
     if (!writer.is_open()) continue;
-    if (tasks_of(made) > kMostTasksKept) made.timeline.clear();
-    writer.write(simulation_record(run, model, layout, machine, made, wall_s));
+    if (tasks_of(prediction) > kMostTasksKept) prediction.timeline.clear();
+    writer.write(simulation_record(run, model, layout, machine, prediction, wall_s));
   }
   writer.commit();
   return 0;
@@ -321,8 +324,9 @@ int serve_predictions(const SimulateFlags& flags) {
     names.push_back("predict/" + flags.model + "/" + flags.machine + "/" + text_of(layout));
   }
   serve::serve("simulate", names, [&](std::size_t index, std::int64_t calls) {
-    const Case& one = cases[index];
-    return serve::us_of_calls(calls, [&] { predict(one.model, one.layout, one.machine, options); });
+    const Case& bench_case = cases[index];
+    return serve::us_of_calls(calls,
+                              [&] { predict(bench_case.model, bench_case.layout, bench_case.machine, options); });
   });
   return 0;
 }

@@ -56,21 +56,21 @@ std::string groups_file_name(const std::string& prefix) {
   return prefix + ".groups.json";
 }
 
-// A rank without a file, where a later rank has one, is not left out together with all after it.
+// A rank without a file is refused if a later rank has one, instead of dropping all later ranks.
 void refuse_gap(const std::string& prefix, std::size_t ranks) {
   const std::string stem = std::filesystem::path(prefix).filename().string() + ".";
-  std::error_code unreadable;  // reading the files themselves says why
+  std::error_code unreadable;  // reading the files reports why
   for (const auto& entry : std::filesystem::directory_iterator(core::folder_of(prefix), unreadable)) {
     const std::string name = entry.path().filename().string();
     std::size_t rank = 0;
     if (name.starts_with(stem)) std::from_chars(name.data() + stem.size(), name.data() + name.size(), rank);
     if (rank <= ranks || name != stem + std::to_string(rank) + ".et") continue;
-    throw core::usage_error(fmt::format("--chakra {}: {} is there, and {} is not; allowed: a file for each rank from 0",
+    throw core::usage_error(fmt::format("--chakra {}: {} exists, and {} does not; allowed: a file for each rank from 0",
                                         prefix, name, schedules::chakra_file_name(prefix, ranks)));
   }
 }
 
-// The file of groups: as given, as simulate --chakra and generators of traces call it, or as ASTRA-sim's examples do.
+// The file of groups: as given, as named by simulate --chakra and generators of traces, or by ASTRA-sim's examples.
 std::string groups_file_of(const ReplayFlags& flags) {
   if (!flags.groups.empty()) return flags.groups;
   for (const std::string& name :
@@ -141,32 +141,32 @@ std::vector<std::pair<std::string, std::int64_t>> foreign_parts(const schedules:
   return all;
 }
 
-std::string parts_text(const simulator::Replay& made, bool is_ours) {
-  std::string text =
-      fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * made.step_s, made.busiest);
-  const schedules::Breakdown& parts = made.parts[made.busiest];
+std::string parts_text(const simulator::Replay& replayed, bool is_ours) {
+  std::string text = fmt::format("# step: {:.3f} ms; time of rank {}, which computes longest\n", 1e3 * replayed.step_s,
+                                 replayed.busiest);
+  const schedules::Breakdown& parts = replayed.parts[replayed.busiest];
   for (const auto& [name, ps] : is_ours ? program::named_parts(parts) : foreign_parts(parts)) {
     const double ms = static_cast<double>(ps) / 1e9;
-    const double percent = made.step_s > 0 ? ms / (10 * made.step_s) : 0;
+    const double percent = replayed.step_s > 0 ? ms / (10 * replayed.step_s) : 0;
     text += fmt::format("#   {:<23} {:>12.3f} ms  {:>5.1f} %\n", name, ms, percent);
   }
   return text;
 }
 
-std::string collectives_text(const simulator::Replay& made, bool is_ours) {
+std::string collectives_text(const simulator::Replay& replayed, bool is_ours) {
   std::string text =
       fmt::format("# collectives of rank {}, priced alone\n{:<15} {:<10} {:>6} {:>13} {:>7} {:>11}  {:<16} {:>11}\n",
-                  made.busiest, "#collective", "group", "ranks", "bytes", "count", "each (us)", "way", "all (ms)");
-  for (const simulator::TakenCollectives& one : made.collectives) {
-    text += fmt::format(" {:<14} {:<10} {:>6} {:>13} {:>7} {:>11.2f}  {:<16} {:>11.3f}\n", name_of(one.comm),
-                        is_ours ? name_of(one.group) : "-", one.ranks, one.bytes, one.count, one.each.time_us(),
-                        way_of(one.each), one.all_us() / 1e3);
+                  replayed.busiest, "#collective", "group", "ranks", "bytes", "count", "each (us)", "way", "all (ms)");
+  for (const simulator::TakenCollectives& collective : replayed.collectives) {
+    text += fmt::format(" {:<14} {:<10} {:>6} {:>13} {:>7} {:>11.2f}  {:<16} {:>11.3f}\n", name_of(collective.comm),
+                        is_ours ? name_of(collective.group) : "-", collective.ranks, collective.bytes, collective.count,
+                        collective.each.time_us(), way_of(collective.each), collective.all_us() / 1e3);
   }
   return text;
 }
 
 // The programs that measure these collectives, one line for each size.
-std::string commands_to_measure(const simulator::Replay& made) {
+std::string commands_to_measure(const simulator::Replay& replayed) {
   const std::map<Comm, const char*> programs{{Comm::all_reduce, "all_reduce_perf"},
                                              {Comm::all_gather, "all_gather_perf"},
                                              {Comm::reduce_scatter, "reduce_scatter_perf"},
@@ -174,10 +174,10 @@ std::string commands_to_measure(const simulator::Replay& made) {
                                              {Comm::shift, "sendrecv_perf"},
                                              {Comm::broadcast, "broadcast_perf"},
                                              {Comm::reduce, "reduce_perf"}};
-  std::string text = made.collectives.empty() ? "" : "# to measure them:\n";
-  for (const simulator::TakenCollectives& one : made.collectives) {
-    const std::string line =
-        fmt::format("#   {} --ranks {} -b {} -e {}\n", programs.at(one.comm), one.ranks, one.bytes, one.bytes);
+  std::string text = replayed.collectives.empty() ? "" : "# to measure them:\n";
+  for (const simulator::TakenCollectives& collective : replayed.collectives) {
+    const std::string line = fmt::format("#   {} --ranks {} -b {} -e {}\n", programs.at(collective.comm),
+                                         collective.ranks, collective.bytes, collective.bytes);
     if (text.find(line) == std::string::npos) text += line;
   }
   return text;
@@ -189,8 +189,8 @@ void write_chakra(const std::string& prefix, const schedules::Step& step) {
   const std::string beyond = schedules::chakra_file_name(prefix, step.of_rank.size());
   if (std::filesystem::exists(beyond)) {
     throw core::usage_error(
-        fmt::format("--chakra {}: {} is there, of a step with more than these {} ranks, and would be "
-                    "read as part of this trace; allowed: another prefix, or without that file",
+        fmt::format("--chakra {}: {} exists, from a step with more than these {} ranks, and would be read as part of "
+                    "this trace; allowed: another prefix, or without that file",
                     prefix, beyond, step.of_rank.size()));
   }
   const ChakraTrace trace = schedules::to_chakra(step);
@@ -203,7 +203,7 @@ void write_chakra(const std::string& prefix, const schedules::Step& step) {
 int run_replay(int argc, const char* const* argv, const program::Print& print) {
   ReplayFlags flags;
   flags.set_command(argc, argv);
-  program::CommandLine line(flags.program + " replay: what a step that a Chakra trace describes takes on a machine.");
+  program::CommandLine line(flags.program + " replay: how long the step of a Chakra trace takes on a machine.");
   program::declare_all(line, kFlags, "The trace");
   std::vector<const char*> words(argv, argv + argc);
   words.erase(words.begin() + 1);
@@ -216,12 +216,12 @@ int run_replay(int argc, const char* const* argv, const program::Print& print) {
   const schedules::ReadChakra read = schedules::read_chakra(trace, flags.prefix, prices_of(machine));
   schedules::BlockingLanes waited_for{};  // a kernel of another program waits for the host, and that for a collective
   if (!read.is_ours) waited_for.fill(true);
-  const simulator::Replay made = replay(read.step, machine, waited_for);
+  const simulator::Replay replayed = replay(read.step, machine, waited_for);
   for (const std::string& note : read.notes) std::fprintf(stderr, "simulate: note: %s\n", note.c_str());
-  print(heading_of(flags, trace, machine, read.notes) + parts_text(made, read.is_ours) +
-        collectives_text(made, read.is_ours) + commands_to_measure(made));
+  print(heading_of(flags, trace, machine, read.notes) + parts_text(replayed, read.is_ours) +
+        collectives_text(replayed, read.is_ours) + commands_to_measure(replayed));
   if (!flags.trace_file.empty()) {
-    const schedules::TracePart part{"simulated", &read.step, &made.timeline, {}, read.names};
+    const schedules::TracePart part{"simulated", &read.step, &replayed.timeline, {}, read.names};
     program::write_file(flags.trace_file, schedules::to_trace(std::span(&part, 1)));
   }
   return 0;

@@ -1,5 +1,5 @@
 // simulate scaling: weak and strong scaling of a layout over numbers of devices; or published runs, each predicted in
-// its own layout beside the published value.
+// its own layout and compared with the published value.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ const std::array kScalingFlags{
     program::FlagOf<ScalingFlags>{"--grow", "dp", "field of the layout that grows with the devices: dp tp pp cp",
                                   [](ScalingFlags& f, const program::FlagValue& v) { f.grow = v.text; }},
     program::FlagOf<ScalingFlags>{
-        "--published", "", "in place of all that: published runs, each in its own layout: sc21-weak sc21-strong",
+        "--published", "", "instead: published runs, each in its own layout: sc21-weak sc21-strong",
         [](ScalingFlags& f, const program::FlagValue& v) { f.published = published_table(v.text).name; }},
 };
 
@@ -59,22 +59,22 @@ struct Grown {
 };
 Grown grown(const Model& model, const Layout& base, std::int32_t Layout::*field, std::int64_t gpus,
             std::int64_t batch) {
-  Grown made{base, ""};
+  Grown grown_layout{base, ""};
   const std::int64_t others = base.ranks() / base.*field;
   if (gpus % others != 0) {
-    made.why_not =
+    grown_layout.why_not =
         fmt::format("{} devices are not a multiple of {}, the product of the layout's other fields", gpus, others);
-    return made;
+    return grown_layout;
   }
-  made.layout.*field = static_cast<std::int32_t>(gpus / others);
-  const std::int64_t each = made.layout.dp * made.layout.microbatch_size;
+  grown_layout.layout.*field = static_cast<std::int32_t>(gpus / others);
+  const std::int64_t each = grown_layout.layout.dp * grown_layout.layout.microbatch_size;
   if (batch % each != 0) {
-    made.why_not = fmt::format("a batch of {} is not a multiple of dp x microbatch, {}", batch, each);
-    return made;
+    grown_layout.why_not = fmt::format("a batch of {} is not a multiple of dp x microbatch, {}", batch, each);
+    return grown_layout;
   }
-  made.layout.microbatches = static_cast<std::int32_t>(batch / each);
-  made.why_not = why_invalid(model, made.layout);
-  return made;
+  grown_layout.layout.microbatches = static_cast<std::int32_t>(batch / each);
+  grown_layout.why_not = why_invalid(model, grown_layout.layout);
+  return grown_layout;
 }
 
 std::string columns() {
@@ -108,12 +108,12 @@ class Curve {
     Last last;
     for (const int gpus : flags_.gpus) {
       const std::int64_t batch = weak ? base_.global_batch() * gpus / base_.ranks() : flags_.batch;
-      const Grown made = grown(model_, base_, grown_field(flags_.grow), gpus, batch);
-      if (!made.why_not.empty()) {
-        skip(series, gpus, made.why_not);
+      const Grown grown_layout = grown(model_, base_, grown_field(flags_.grow), gpus, batch);
+      if (!grown_layout.why_not.empty()) {
+        skip(series, gpus, grown_layout.why_not);
         continue;
       }
-      Prediction now = predict(model_, made.layout, machine_);
+      Prediction now = predict(model_, grown_layout.layout, machine_);
       const double a_gpu = now.tokens_per_s / gpus;
       if (first_a_gpu == 0) {
         first_a_gpu = a_gpu;
@@ -121,9 +121,9 @@ class Curve {
       }
       last = {gpus, a_gpu / first_a_gpu, grown_part_text(first, now)};
       print_(fmt::format(" {:>7} {:>9} {:>11.2f} {:>9.1f} {:>12.0f} {:>7.2f}{}{}\n", gpus, batch, now.step_s * 1e3,
-                         tflops_per_gpu(made.layout, now), now.tokens_per_s, 100 * last.efficiency, parts_text(now),
-                         now.fits ? "" : "  does not fit"));
-      write(series, gpus, made.layout, now, last.efficiency);
+                         tflops_per_gpu(grown_layout.layout, now), now.tokens_per_s, 100 * last.efficiency,
+                         parts_text(now), now.fits ? "" : "  does not fit"));
+      write(series, gpus, grown_layout.layout, now, last.efficiency);
     }
     if (last.gpus > 0) print_(finding(series, last));
   }
@@ -143,9 +143,9 @@ class Curve {
     study_.write(point);
   }
 
-  void write(const std::string& series, std::int64_t gpus, const Layout& layout, const Prediction& made,
+  void write(const std::string& series, std::int64_t gpus, const Layout& layout, const Prediction& prediction,
              double efficiency) {
-    core::StudyRecord point = study_.point(setting(), series, layout, made);
+    core::StudyRecord point = study_.point(setting(), series, layout, prediction);
     point.at = {{"gpus", static_cast<double>(gpus)}};
     point.values.emplace_back("efficiency", efficiency);
     point.values.emplace_back("batch", static_cast<double>(layout.global_batch()));
@@ -175,18 +175,18 @@ void run_published(const ScalingFlags& flags, Study& study, const program::Print
     throw core::usage_error("--published nanotron-tp: only varies tensor parallelism; allowed: simulate tp-boundary");
   }
   const Machine machine = simulator::load_machine(table.machine);
-  print(fmt::format("# simulated on {}, beside published TFLOP/s per GPU: {}\n#{:>7} {:>11} {:>10} {:>7}{}  {}\n",
+  print(fmt::format("# simulated on {}, and published TFLOP/s per GPU: {}\n#{:>7} {:>11} {:>10} {:>7}{}  {}\n",
                     machine.name, table.source, "GPUs", "simulated", "published", "off (%)", parts_columns_text(),
                     "series, model"));
   const std::string setting = table.name + " on " + machine.name;
   for (const PublishedRow& row : table.rows) {
     const Model model = workload::parse_model(row.model);
     const Layout layout = workload::parse_layout(row.layout);
-    const Prediction made = predict(model, layout, machine);
-    const double tflops = tflops_per_gpu(layout, made);
+    const Prediction prediction = predict(model, layout, machine);
+    const double tflops = tflops_per_gpu(layout, prediction);
     print(fmt::format(" {:>7} {:>11.1f} {:>10.1f} {:>+7.1f}{}  {}, {}\n", layout.ranks(), tflops, row.tflops_per_gpu,
-                      100 * (tflops / row.tflops_per_gpu - 1), parts_text(made), row.series, row.model));
-    core::StudyRecord point = study.point(setting, row.series, layout, made);
+                      100 * (tflops / row.tflops_per_gpu - 1), parts_text(prediction), row.series, row.model));
+    core::StudyRecord point = study.point(setting, row.series, layout, prediction);
     point.at = {{"gpus", static_cast<double>(layout.ranks())}};
     point.note = row.model;
     study.write(point);

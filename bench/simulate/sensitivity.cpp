@@ -68,24 +68,24 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
   if (const std::string reason = why_invalid(model, base); !reason.empty()) throw core::usage_error("order: " + reason);
   Study study(flags, "order");
   std::vector<Ordered> orders = orders_of(model, base);
-  for (Ordered& one : orders) one.made = predict(model, one.layout, machine);
+  for (Ordered& order : orders) order.made = predict(model, order.layout, machine);
   std::stable_sort(orders.begin(), orders.end(),
                    [](const Ordered& a, const Ordered& b) { return a.made.step_s < b.made.step_s; });
   const std::string setting = setting_of(model, machine) + ", " + text_of(base);
   print(fmt::format(
-      "# simulated: {}\n# neighbouring ranks differ in the first of an order; {} ranks share a node\n#{:>9} "
-      "{:>9}{}  order, and the part that grows most against the first\n#{:>9} {:>9}       (% of the step)\n",
+      "# simulated: {}\n# neighbouring ranks differ in the first of an order; {} ranks share a node\n#{:>9} {:>9}{}  "
+      "order, and the part that grows most against the first\n#{:>9} {:>9}       (% of the step)\n",
       setting, machine.levels.front().ranks, "step", "against", parts_columns_text(), "(ms)", "best (%)"));
   const simulator::Prediction& best = orders.front().made;
-  for (const Ordered& one : orders) {
-    const double slower = 100 * (one.made.step_s / best.step_s - 1);
-    const std::string why = &one.made == &best ? "" : longer_part_text(best, one.made);
-    print(fmt::format(" {:>9.2f} {:>+9.2f}{}  {}{}\n", one.made.step_s * 1e3, slower, parts_text(one.made), one.name,
-                      why.empty() ? "" : ": " + why));
-    core::StudyRecord point = study.point(setting, one.name, one.layout, one.made);
-    point.at = {{"place", static_cast<double>(&one - orders.data() + 1)}};
+  for (const Ordered& order : orders) {
+    const double slower = 100 * (order.made.step_s / best.step_s - 1);
+    const std::string why = &order.made == &best ? "" : longer_part_text(best, order.made);
+    print(fmt::format(" {:>9.2f} {:>+9.2f}{}  {}{}\n", order.made.step_s * 1e3, slower, parts_text(order.made),
+                      order.name, why.empty() ? "" : ": " + why));
+    core::StudyRecord point = study.point(setting, order.name, order.layout, order.made);
+    point.at = {{"place", static_cast<double>(&order - orders.data() + 1)}};
     point.values.emplace_back("slower_percent", slower);
-    point.best = &one.made == &best;
+    point.best = &order.made == &best;
     point.note = why;
     study.write(point);
   }
@@ -96,7 +96,7 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
   return 0;
 }
 
-// simulate sensitivity: the change of the step time if a figure of the machine is better or worse by a few percent.
+// simulate sensitivity: the change of the step time if a parameter of the machine is better or worse by a few percent.
 namespace {
 
 struct SensitivityFlags : StudyFlags {
@@ -106,13 +106,13 @@ struct SensitivityFlags : StudyFlags {
 
 const std::array kSensitivityFlags{
     program::FlagOf<SensitivityFlags>{
-        "--percent", "10", "change of each figure, in percent",
+        "--percent", "10", "change of each parameter, in percent",
         [](SensitivityFlags& f, const program::FlagValue& v) { f.percent = v.number(0, 99); }},
 };
 
 struct Moved {
   MachineNumber figure;
-  std::optional<double> more_percent;  // change of the step if the figure is larger; no value if it cannot be
+  std::optional<double> more_percent;  // change of the step if the parameter is larger; no value if it cannot be
   std::optional<double> less_percent;
   double largest() const { return std::max(std::abs(more_percent.value_or(0)), std::abs(less_percent.value_or(0))); }
 };
@@ -123,7 +123,7 @@ std::optional<double> moved_percent(const workload::Model& model, const workload
   try {
     changed = with_number(machine, figure.path, figure.value * factor);
   } catch (const core::Error&) {
-    return std::nullopt;  // outside of the figure's range: an efficiency above 1
+    return std::nullopt;  // outside of the parameter's range: an efficiency above 1
   }
   return 100 * (predict(model, layout, *changed).step_s / step_s - 1);
 }
@@ -141,7 +141,7 @@ std::string percent_text(const std::optional<double>& percent) {
 
 int run_sensitivity(int argc, const char* const* argv, const program::Print& print) {
   const auto flags = parse_study<SensitivityFlags>(
-      argc, argv, "how much each figure of a machine changes the step time.", kSensitivityFlags);
+      argc, argv, "how much each parameter of a machine affects the step time.", kSensitivityFlags);
   const workload::Model model = workload::parse_model(flags.model);
   const Machine machine = simulator::load_machine(flags.machine);
   const workload::Layout layout = workload::parse_layout(flags.layout);
@@ -157,21 +157,21 @@ int run_sensitivity(int argc, const char* const* argv, const program::Print& pri
   std::stable_sort(all.begin(), all.end(), [](const Moved& a, const Moved& b) { return a.largest() > b.largest(); });
   const std::string setting = setting_of(model, machine) + ", " + text_of(layout);
   print(fmt::format(
-      "# simulated: {}, {:.2f} ms per step\n#{:>9} {:>9}  figure of the machine and its value\n#{:>9} {:>9}  "
-      "(- : not a possible value; docs/machine_format.md explains the figures)\n",
+      "# simulated: {}, {:.2f} ms per step\n#{:>9} {:>9}  figure of the machine and its value\n#{:>9} {:>9}  (- : not "
+      "a possible value; docs/machine_format.md explains the figures)\n",
       setting, step_s * 1e3, fmt::format("+{:g} %", flags.percent), fmt::format("-{:g} %", flags.percent), "step (%)",
       "step (%)"));
-  for (const Moved& one : all) {
-    const std::string name = swept_name(one.figure);
-    print(fmt::format(" {:>9} {:>9}  {} {:g}\n", percent_text(one.more_percent), percent_text(one.less_percent), name,
-                      one.figure.value));
+  for (const Moved& moved : all) {
+    const std::string name = swept_name(moved.figure);
+    print(fmt::format(" {:>9} {:>9}  {} {:g}\n", percent_text(moved.more_percent), percent_text(moved.less_percent),
+                      name, moved.figure.value));
     core::StudyRecord point = study.point(setting, name);
     point.layout = text_of(layout);
-    point.at = {{"value", one.figure.value}, {"percent", flags.percent}};
-    if (one.more_percent) point.values.emplace_back("more_percent", *one.more_percent);
-    if (one.less_percent) point.values.emplace_back("less_percent", *one.less_percent);
+    point.at = {{"value", moved.figure.value}, {"percent", flags.percent}};
+    if (moved.more_percent) point.values.emplace_back("more_percent", *moved.more_percent);
+    if (moved.less_percent) point.values.emplace_back("less_percent", *moved.less_percent);
     point.values.emplace_back("step_ms", step_s * 1e3);
-    point.best = &one == all.data();
+    point.best = &moved == all.data();
     study.write(point);
   }
   if (!all.empty()) {

@@ -1,5 +1,5 @@
-// simulate: its command line, its commands, their tables and records, and studies with published measurements beside
-// them.
+// simulate: its command line, its commands, their tables and records, and studies that are compared with published
+// measurements.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace lockstep::simulate {
 
 enum class Task : std::uint8_t { predict, plan, calibrate, list, serve };
 
-// Begins the name of a machine's number in --sweep: "machine.levels.1.gbps".
+// Prefix of a machine's number in --sweep: "machine.levels.1.gbps".
 inline constexpr std::string_view kMachineField = "machine.";
 
 struct SimulateFlags : program::Invocation {
@@ -91,9 +91,9 @@ int run_simulate(const SimulateFlags& flags, const program::Print& print);
 core::RunRecord run_record(const program::Invocation& flags);
 core::SimulationRecord simulation_record(const core::RunRecord& run, const workload::Model& model,
                                          const workload::Layout& layout, const simulator::Machine& machine,
-                                         const simulator::Prediction& made, double wall_s);
+                                         const simulator::Prediction& prediction, double wall_s);
 
-// The text that simulate prints. Everything is simulated, as the heading says.
+// The text that simulate prints. Everything is simulated, as the heading states.
 
 // Bytes that a rank sends per step: messages between stages, and collectives by group.
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent);
@@ -103,13 +103,13 @@ std::vector<std::pair<std::string, double>> named_levels(const std::vector<doubl
 
 std::string heading_text(const workload::Model& model, const simulator::Machine& machine);
 std::string columns_text();
-std::string row_text(const workload::Layout& layout, const simulator::Prediction& made);
+std::string row_text(const workload::Layout& layout, const simulator::Prediction& prediction);
 // Breakdown of the time and the memory of one layout.
 std::string details_text(const workload::Layout& layout, const simulator::Machine& machine,
-                         const simulator::Prediction& made, double wall_s);
+                         const simulator::Prediction& prediction, double wall_s);
 std::string list_text();
 
-// Published measurements of others, shown beside simulated rows and never mixed with them.
+// Published measurements of others, shown next to simulated rows and never mixed.
 
 struct PublishedRow {
   std::string series;
@@ -176,9 +176,9 @@ class Study {
   // A simulated point, still without values.
   core::StudyRecord point(const std::string& setting, const std::string& series) const;
   core::StudyRecord point(const std::string& setting, const std::string& series, const workload::Layout& layout,
-                          const simulator::Prediction& made) const;
+                          const simulator::Prediction& prediction) const;
   void write(const core::StudyRecord& point) { writer_.write(point); }
-  // Writes the published value beside a simulated point.
+  // Writes the published value for a simulated point.
   void write_published(core::StudyRecord point, double tflops_per_gpu, const std::string& source);
   void commit() { writer_.commit(); }
 
@@ -190,15 +190,15 @@ class Study {
 
 std::string setting_of(const workload::Model& model, const simulator::Machine& machine);
 
-// Share of the step that a part of it takes.
-double percent_of_step(double part_ps, const simulator::Prediction& made);
+// Share of the step that a part takes.
+double percent_of_step(double part_ps, const simulator::Prediction& prediction);
 
-// The parts of the busiest rank's step, in milliseconds; of two steps, by how much those of the second are longer.
-core::NamedNumbers parts_ms(const simulator::Prediction& made);
+// The parts of the busiest rank's step, in milliseconds; of two steps, by how much they are longer in the second.
+core::NamedNumbers parts_ms(const simulator::Prediction& prediction);
 core::NamedNumbers longer_by_ms(const simulator::Prediction& from, const simulator::Prediction& to);
 
 // FLOPs including recomputation, in 1e12 per second and device.
-double tflops_per_gpu(const workload::Layout& layout, const simulator::Prediction& made);
+double tflops_per_gpu(const workload::Layout& layout, const simulator::Prediction& prediction);
 
 // The part whose time grows most in the second step: "exposed_reduce +12.3 ms".
 std::string longer_part_text(const simulator::Prediction& from, const simulator::Prediction& to);
@@ -208,6 +208,6 @@ std::string grown_part_text(const simulator::Prediction& from, const simulator::
 
 // Shares of the step by part, as table columns, and their heading.
 std::string parts_columns_text();
-std::string parts_text(const simulator::Prediction& made);
+std::string parts_text(const simulator::Prediction& prediction);
 
 }  // namespace lockstep::simulate

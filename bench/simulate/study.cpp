@@ -17,9 +17,9 @@ constexpr const char* kMegatron =
 
 PublishedTable weak() {
   PublishedTable table{"sc21-weak", "selene", "Narayanan et al. 2021, arXiv:2104.04473, table 1", {}};
-  for (const auto& one : simulator::parse_cases(validation_cases(), "cases.json").cases) {
-    if (one.table == "sc21" && one.measure == "tflops_per_gpu") {
-      table.rows.push_back({"models grow with GPUs", one.model, one.layout, one.published});
+  for (const auto& bench_case : simulator::parse_cases(validation_cases(), "cases.json").cases) {
+    if (bench_case.table == "sc21" && bench_case.measure == "tflops_per_gpu") {
+      table.rows.push_back({"models grow with GPUs", bench_case.model, bench_case.layout, bench_case.published});
     }
   }
   return table;
@@ -98,8 +98,8 @@ const std::vector<PartColumn>& part_columns() {
   return kColumns;
 }
 
-const Breakdown& busiest(const Prediction& made) {
-  return made.parts[made.busiest];
+const Breakdown& busiest(const Prediction& prediction) {
+  return prediction.parts[prediction.busiest];
 }
 
 constexpr const char* kGroup = "Prediction";
@@ -107,23 +107,20 @@ constexpr const char* kGroup = "Prediction";
 }  // namespace
 
 std::string model_text(const program::FlagValue& value) {
-  value.parsed_by(workload::parse_model);
-  return value.text;
+  return value.checked_by(workload::parse_model);
 }
 
 std::string layout_text(const program::FlagValue& value) {
   if (value.text.empty()) throw value.refused("empty", "fields such as tp=8,pp=4,dp=2,batch=64 (simulate --list)");
-  value.parsed_by(workload::parse_layout);
-  return value.text;
+  return value.checked_by(workload::parse_layout);
 }
 
 std::string machine_text(const program::FlagValue& value) {
-  value.parsed_by(simulator::load_machine);
-  return value.text;
+  return value.checked_by(simulator::load_machine);
 }
 
 void declare_study(program::CommandLine& line, const StudyFlags& defaults) {
-  line.add("--model", defaults.model, "a name, or numbers such as hidden=4096,layers=32,heads=32; simulate --list",
+  line.add("--model", defaults.model, "a name, or fields such as hidden=4096,layers=32,heads=32; simulate --list",
            kGroup);
   line.add("--layout", defaults.layout, "how the step is split; simulate --list shows the fields", kGroup);
   line.add("--machine", defaults.machine, "a name, or a file (docs/machine_format.md)", kGroup);
@@ -153,15 +150,15 @@ core::StudyRecord Study::point(const std::string& setting, const std::string& se
 }
 
 core::StudyRecord Study::point(const std::string& setting, const std::string& series, const workload::Layout& layout,
-                               const Prediction& made) const {
+                               const Prediction& prediction) const {
   core::StudyRecord made_point = point(setting, series);
   made_point.layout = text_of(layout);
-  made_point.values = {{"step_ms", made.step_s * 1e3},
-                       {"tokens_per_s", made.tokens_per_s},
-                       {"tflops_per_gpu", tflops_per_gpu(layout, made)},
-                       {"memory_gb", made.memory[made.fullest].total() / 1e9}};
-  made_point.parts_ms = parts_ms(made);
-  made_point.fits = made.fits;
+  made_point.values = {{"step_ms", prediction.step_s * 1e3},
+                       {"tokens_per_s", prediction.tokens_per_s},
+                       {"tflops_per_gpu", tflops_per_gpu(layout, prediction)},
+                       {"memory_gb", prediction.memory[prediction.fullest].total() / 1e9}};
+  made_point.parts_ms = parts_ms(prediction);
+  made_point.fits = prediction.fits;
   return made_point;
 }
 
@@ -177,13 +174,13 @@ std::string setting_of(const workload::Model& model, const simulator::Machine& m
   return model.name + " on " + machine.name;
 }
 
-double percent_of_step(double part_ps, const Prediction& made) {
-  return 100 * part_ps / (made.step_s * 1e12);
+double percent_of_step(double part_ps, const Prediction& prediction) {
+  return 100 * part_ps / (prediction.step_s * 1e12);
 }
 
-core::NamedNumbers parts_ms(const Prediction& made) {
+core::NamedNumbers parts_ms(const Prediction& prediction) {
   core::NamedNumbers parts;
-  for (const auto& [name, ps] : program::named_parts(busiest(made))) {
+  for (const auto& [name, ps] : program::named_parts(busiest(prediction))) {
     parts.emplace_back(name, static_cast<double>(ps) / kPsPerMs);
   }
   return parts;
@@ -198,8 +195,8 @@ core::NamedNumbers longer_by_ms(const Prediction& from, const Prediction& to) {
   return longer;
 }
 
-double tflops_per_gpu(const workload::Layout& layout, const Prediction& made) {
-  return made.hardware_flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
+double tflops_per_gpu(const workload::Layout& layout, const Prediction& prediction) {
+  return prediction.hardware_flops / prediction.step_s / static_cast<double>(layout.ranks()) / 1e12;
 }
 
 std::string longer_part_text(const Prediction& from, const Prediction& to) {
@@ -212,8 +209,8 @@ std::string longer_part_text(const Prediction& from, const Prediction& to) {
 std::string grown_part_text(const Prediction& from, const Prediction& to) {
   const auto a = program::named_parts(busiest(from));
   const auto b = program::named_parts(busiest(to));
-  const auto percent = [](std::int64_t ps, const Prediction& made) {
-    return percent_of_step(static_cast<double>(ps), made);
+  const auto percent = [](std::int64_t ps, const Prediction& prediction) {
+    return percent_of_step(static_cast<double>(ps), prediction);
   };
   std::size_t most = 0;
   const auto growth = [&](std::size_t i) { return percent(b[i].second, to) - percent(a[i].second, from); };
@@ -228,15 +225,15 @@ std::string parts_columns_text() {
   return text;
 }
 
-std::string parts_text(const Prediction& made) {
-  const auto parts = program::named_parts(busiest(made));
+std::string parts_text(const Prediction& prediction) {
+  const auto parts = program::named_parts(busiest(prediction));
   std::string text;
   for (const PartColumn& column : part_columns()) {
     double ps = 0;
     for (const auto& [name, part_ps] : parts) {
       for (const std::string& wanted : column.parts) ps += wanted == name ? static_cast<double>(part_ps) : 0;
     }
-    text += fmt::format(" {:>9.2f}", percent_of_step(ps, made));
+    text += fmt::format(" {:>9.2f}", percent_of_step(ps, prediction));
   }
   return text;
 }

@@ -19,7 +19,6 @@
 #include "schedules/step/breakdown.h"
 #include "schedules/step/rewrite.h"
 #include "trainer/step/train_step.h"
-#include "workload/grid_product.h"
 #include "workload/parameters.h"
 
 namespace lockstep::step_bench {
@@ -35,7 +34,7 @@ trainer::GptShape shape_of(const LayerBlock& block, std::int32_t rank) {
   const workload::Coordinates at = coordinates_of(block.layout, rank);
   return {.model = block.model,
           .layout = block.layout,
-          .tensor = {block.layout.tp, at.tp},
+          .tensor = {block.layout.tp, at.tp, block.layout.grid},
           .context = at.cp,
           .expert_rank = at.ep,
           .causal = block.causal,
@@ -175,18 +174,14 @@ void check_algorithm(const LayerBlock& block, const std::string& algorithm) {
 
 std::vector<workload::Parameter> parameters_of(const LayerBlock& block, std::int32_t rank) {
   const workload::Layout& layout = block.layout;
-  const workload::Coordinates at = coordinates_of(layout, rank);
-  std::vector<workload::Parameter> all = workload::parameters_of(block.model, layout, stage_of(block.block), at.ep);
+  std::vector<workload::Parameter> all =
+      workload::parameters_of(block.model, layout, stage_of(block.block), coordinates_of(layout, rank).ep);
   for (std::size_t p = 0; p < all.size(); ++p) {
     workload::Parameter& parameter = all[p];
     if (!uses(block, p)) parameter = {.name = parameter.name, .shape = {1}};
     const bool is_matrix = parameter.shape.size() > 1;
     parameter.deviation = is_matrix ? 1 / std::sqrt(static_cast<float>(parameter.shape.back())) : 0.1F;
     if (parameter.name.ends_with(".router.weight")) parameter.drawn_as = "router";
-    if (!layout.has_grid() || !is_matrix) continue;
-    const bool is_up = p == workload::LayerIndices(block.model).up.weight;
-    const workload::GridLinear linear = grid_linear(block.model, layout, is_up ? Kind::up : Kind::down);
-    parameter = block_of(parameter, block_of(linear, workload::GridMatrix::w, at.tp));
   }
   return all;
 }

@@ -34,8 +34,9 @@ struct LayerBlock {
   workload::Layout layout;
   trainer::GptStage::Block block = trainer::GptStage::Block::mlp;
   bool causal = true;
-  // Tiles of rows (trainer/model/part_run.h). With several, all rows of attention's core and of weights' gradients are
-  // processed at once, and all else tile by tile, so that the exchange of a tile overlaps with the kernels of the next.
+  // Tiles of rows (trainer/model/part_run.h). With several, all rows of attention's core and of weight gradients are
+  // processed at once, and everything else tile by tile, so that the exchange of a tile overlaps with the kernels of
+  // the next.
   std::int32_t row_tiles = 1;
   // The share in which the time of an operation's kernels, or of its exchanges, counts; empty: a TaskKind.
   std::function<std::size_t(workload::OperationKind, bool is_exchange)> share_of = {};
@@ -53,9 +54,9 @@ std::vector<backends::Channel> channels_of(const schedules::Step& step);
 std::array<double, 2> wire_bytes_of(const LayerBlock& block);
 // Throws a usage Error that names --algo if the collectives that it names have no such algorithm (Exchanger).
 void check_algorithm(const LayerBlock& block, const std::string& algorithm);
-// Those of the stage's parameters, in the order of workload::parameters_of(), that the block's operations use, with
-// random initial values of which none can be forgotten; the others have one element. `rank`: of the block's layout. On
-// a grid they are the rank's blocks.
+// The stage's parameters that the block's operations use, in the order of workload::parameters_of(), with
+// random initial values, so that a forgotten one shows; parameters that are not used have one element. `rank`: of the
+// block's layout.
 std::vector<workload::Parameter> parameters_of(const LayerBlock& block, std::int32_t rank);
 bool is_used(const workload::Parameter& parameter);
 
@@ -106,11 +107,11 @@ class LayerRank {
   using Passes = std::array<Pass, 2>;  // by direction
 
   parallel::Tensor tensor_of(const std::vector<float>& values) const;
-  // The backward has a task before those of the step.
+  // The backward has a task before the step's own.
   bool begins_backward() const;
   void make_passes();
   void make_tiled_passes(std::size_t direction);
-  // Rows in tiles: a run of tasks. Gathers of all tiles come first. Returns the last of them.
+  // Rows in tiles: a run of tasks. Gathers of all tiles come first. Returns the last task.
   int add_in_tiles(std::size_t direction, const std::vector<schedules::Task>& tasks);
   int add(std::size_t direction, const schedules::Task& task, int after);
   std::size_t share_of(workload::OperationKind kind, bool moves) const;
@@ -137,7 +138,7 @@ class LayerRank {
   std::vector<parallel::Tensor> buffers_;  // for exchanges alone
 };
 
-// Makes the block on one rank that has all of it, on this host's CPU, with this many threads of kernels.
+// Makes the whole block on one rank, on this host's CPU, with this many threads of kernels.
 void on_one_rank(const LayerBlock& block, const LayerInputs& inputs, int threads,
                  const std::function<void(LayerRank&, const parallel::Workspace&)>& use);
 

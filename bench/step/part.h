@@ -50,6 +50,36 @@ std::vector<program::FlagOf<PartFlags>> part_flags(const char* rounds, const cha
 core::DType dtype_of(const program::FlagValue& value);
 // Reads --device and --transport. Throws a usage Error if they conflict with the other flags, or a device is not here.
 void read_part_place(const program::CommandLine& line, PartFlags& flags);
+
+// Reads a benchmark's command line: its flags of `layers` in a group of that name, and with those of its `run` the ones
+// above. Without `places` its ranks are local threads, and --device and --transport are left out.
+struct PartLine {
+  const char* layers;
+  const char* rounds;
+  const char* warmup_rounds;
+  bool places = true;
+  bool serves = false;  // has --serve
+};
+template <class Layers, class Run, class Flags>
+void parse_part(const PartLine& of, program::CommandLine& line, int argc, const char* const* argv, const Layers& layers,
+                const Run& run, Flags& flags) {
+  constexpr const char* kRun = "Ranks and times";
+  declare_all(line, layers, of.layers);
+  declare_all(line, run, kRun);
+  const auto common = part_flags(of.rounds, of.warmup_rounds);
+  declare_all(line, common, kRun);
+  if (of.places) declare_place(line, kRun);
+  if (of.serves) {
+    line.add_switch("--serve", flags.serve,
+                    "worker mode for ci/gate.py: run the layers requested on standard input (bench/serve/orders.h)",
+                    kRun);
+  }
+  line.parse(argc, argv);
+  read_all(line, layers, flags);
+  read_all(line, run, flags);
+  read_all(line, common, flags);
+  if (of.places) read_part_place(line, flags);
+}
 // For parts of at most `ranks` ranks.
 core::RunRecord part_run_record(const PartFlags& flags, int ranks, std::uint64_t seed);
 // "through this machine's memory", "2 GPUs from cuda:0 on; ...".
@@ -80,7 +110,7 @@ class PartSite {
 // Results of a rank's checks.
 struct Findings {
   std::int64_t wrong = 0;   // elements
-  std::int64_t unlike = 0;  // elements whose bits differ from those of the first pass
+  std::int64_t unlike = 0;  // elements whose bits differ from the first pass
   double worst = 0;         // largest difference; NaN if there is one
 
   void add_difference(double difference) {
@@ -98,7 +128,7 @@ class TimedPart {
   TimedPart& operator=(const TimedPart&) = delete;
 
   virtual std::span<const Direction> directions() const { return kDirections; }
-  // Before the first pass of a mode and after the last, neither of them timed.
+  // Before the first pass of a mode and after the last, both untimed.
   virtual void begin(Mode /*mode*/) {}
   virtual void end(Mode /*mode*/) {}
   // Timed. Returns where the time went.
@@ -220,7 +250,7 @@ using Parts = std::vector<std::unique_ptr<TimedPart>>;
 // Runs the parts of one rank and collects the results of all ranks, one for each part. All ranks call it together.
 std::vector<PartResult> measure_parts(const Rounds& rounds, const Parts& parts, backends::MeshRank& rank,
                                       const SentCounter& counter);
-// Serves the parts instead, as a worker: each of them in these modes. `names` are in that order.
+// Serves the parts instead, as a worker: each in these modes. `names` are in that order.
 void serve_parts(const std::string& program, std::span<const Mode> modes, const std::vector<std::string>& names,
                  const Parts& parts, backends::MeshRank& rank);
 

@@ -25,7 +25,7 @@
 
 namespace lockstep::step_bench {
 
-// How a rank runs a pass: one task after the other; with exchanges that overlap with kernels; kernels or exchanges
+// How a rank runs a pass: serially; with exchanges that overlap with kernels; kernels or exchanges
 // alone.
 enum class Mode : std::uint8_t { serial, overlapped, kernels, exchanges };
 inline constexpr std::size_t kNumModes = 4;
@@ -50,7 +50,7 @@ class Exchanger {
   std::function<void()> make(const collectives::Operation& operation, const void* input, void* output);
   // Prepares the operation on its first run. nullptr: this rank has nothing to send, or nothing to receive.
   void run(const collectives::Operation& operation, const void* input, void* output);
-  // `algorithm` of the operation, in place of the exchanger's.
+  // `algorithm` of the operation, instead of the exchanger's.
   collectives::Collective& prepared(const collectives::Operation& operation, const std::string& algorithm);
 
  private:
@@ -77,7 +77,7 @@ using Spent = std::array<double, kMostShares>;  // us, by share
 
 struct Task {
   bool is_exchange = false;
-  std::size_t share = 0;  // the part of the rank's time that its time counts in
+  std::size_t share = 0;  // the part of the rank's time to which its time is added
   int after = kNothing;   // index of the last task of the other thread (exchanges or kernels) that it depends on
   std::function<void()> run;
 };
@@ -105,7 +105,7 @@ class PassRunner {
   PassRunner(const PassRunner&) = delete;
   PassRunner& operator=(const PassRunner&) = delete;
 
-  Spent run(const Pass& pass, Mode mode);  // the time in its tasks, those of both threads
+  Spent run(const Pass& pass, Mode mode);  // the time in its tasks, of both threads
 
  private:
   Spent run_overlapped(const Pass& pass);

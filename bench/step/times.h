@@ -1,4 +1,4 @@
-// The times of a part's passes, which are run in all of their modes in every round.
+// The times of a part's passes, which are run in all modes in every round.
 #pragma once
 
 #include <array>

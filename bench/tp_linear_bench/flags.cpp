@@ -33,7 +33,7 @@ std::vector<Block> blocks_of(const FlagValue& value) {
   std::vector<Block> blocks;
   for (const FlagValue& part : value.list()) {
     if (part.text == "all") {
-      for (const auto& one : kBlocks) blocks.push_back(one.second);
+      for (const auto& block : kBlocks) blocks.push_back(block.second);
       continue;
     }
     const auto* const found =
@@ -49,7 +49,7 @@ std::vector<Block> blocks_of(const FlagValue& value) {
 const std::array kFlagsOfLayers{
     Flag{"--block", "all", "layers, a list: column, row, mlp, attention, embedding, cross-entropy; or all",
          [](TpLinearFlags& f, const FlagValue& v) { f.blocks = blocks_of(v); }},
-    Flag{"--hidden", "256", "hidden size h; column is a product from h to 4 h, row one from 4 h to h",
+    Flag{"--hidden", "256", "hidden size h; column is a product from h to 4 h, row a product from 4 h to h",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.hidden = v.integer(1, 1 << 16); }},
     Flag{"--heads", "8", "attention heads",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.heads = v.integer(1, 4096); }},
@@ -57,7 +57,7 @@ const std::array kFlagsOfLayers{
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.batch = v.integer(1, 65536); }},
     Flag{"--length", "128", "tokens per sequence s",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.length = v.integer(1, 1 << 20); }},
-    Flag{"--vocabulary", "8191", "vocabulary size; padded where the ranks do not divide it",
+    Flag{"--vocabulary", "8191", "vocabulary size; padded to a multiple of the ranks",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.vocabulary = v.integer(1, 1 << 24); }},
     Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
          [](TpLinearFlags& f, const FlagValue& v) { f.shape.dtype = step_bench::dtype_of(v); }},
@@ -75,20 +75,19 @@ const std::array kFlagsOfRun{
     Flag{"--tp", "2", "tensor-parallel ranks, a list",
          [](TpLinearFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, kLeastRanks, kMostRanks); }},
     Flag{"--grid", "",
-         "grids of ranks that share a linear layer or the MLP in two and more dimensions, a list: 2x2 (2-D, SUMMA), "
-         "2.5d:2x2x2 (Tesseract), 2x2x2 (3-D); with --tp, too, both are timed [none]",
+         "grids of ranks that share a linear layer or the MLP in two or more dimensions, a list: 2x2 (2-D, SUMMA), "
+         "2.5d:2x2x2 (Tesseract), 2x2x2 (3-D); with --tp as well, both are timed [none]",
          [](TpLinearFlags& f, const FlagValue& v) { f.grids = grids_of(v); }},
-    Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of the rows",
+    Flag{"--sequence-parallel", "0,1",
+         "sequence parallelism, a list; 0: each rank has all rows between layers; 1: a share of the rows",
          [](TpLinearFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
     Flag{"--tiles", "1,4",
-         "number of tiles into which rows are cut, a list; one tile is exchanged during the product of the next; 1 is "
-         "always "
-         "run",
+         "number of tiles into which rows are cut, a list; a tile is exchanged during the next tile's product; 1 is "
+         "always run",
          [](TpLinearFlags& f, const FlagValue& v) { f.tiles = program::integer_list(v, 1, 1024); }},
     Flag{"--algo", "ring",
-         "algorithm of the collectives (docs/adding.md); the column `formula` has the bytes of an "
-         "algorithm "
-         "that sends the fewest",
+         "algorithm of the collectives (docs/adding.md); the column `formula` has the fewest bytes that any algorithm "
+         "can send",
          [](TpLinearFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
 };
 
@@ -105,58 +104,58 @@ std::string numbers_that(std::int64_t most, const std::function<bool(std::int64_
   return text.empty() ? "none" : text;
 }
 
-void check_tiles(const Case& one, const Shape& shape) {
-  const std::int64_t shares = one.sequence_parallel ? one.ranks : 1;
-  for (const int tiles : one.tiles) {
+void check_tiles(const Case& bench_case, const Shape& shape) {
+  const std::int64_t shares = bench_case.sequence_parallel ? bench_case.ranks : 1;
+  for (const int tiles : bench_case.tiles) {
     if (shape.rows() % (shares * tiles) == 0) continue;
-    throw core::usage_error(
-        fmt::format("--tiles {}: does not divide the {} rows (--batch {} x --length {}){}; allowed: {}", tiles,
-                    shape.rows() / shares, shape.batch, shape.length,
-                    one.sequence_parallel ? fmt::format(" of a share of {} sequence-parallel ranks", shares) : "",
-                    numbers_that(64, [&](std::int64_t n) { return shape.rows() % (shares * n) == 0; })));
+    throw core::usage_error(fmt::format(
+        "--tiles {}: does not divide the {} rows (--batch {} x --length {}){}; allowed: {}", tiles,
+        shape.rows() / shares, shape.batch, shape.length,
+        bench_case.sequence_parallel ? fmt::format(" of a share of {} sequence-parallel ranks", shares) : "",
+        numbers_that(64, [&](std::int64_t n) { return shape.rows() % (shares * n) == 0; })));
   }
 }
 
 // Blocks of all matrices of the block's layers have equal sizes.
-void check_grid(const Case& one, const Shape& shape) {
-  const workload::GridDivisors divisors = workload::divisors_of(*one.grid);
+void check_grid(const Case& bench_case, const Shape& shape) {
+  const workload::GridDivisors divisors = workload::divisors_of(*bench_case.grid);
   const auto check = [&](std::int64_t size, std::int64_t divisor, const std::string& what) {
     if (size % divisor == 0) return;
     throw core::usage_error(
         fmt::format("--grid {}: {} {}, and blocks need a multiple of {}; allowed: another --grid or size",
-                    workload::text_of(*one.grid), what, size, divisor));
+                    workload::text_of(*bench_case.grid), what, size, divisor));
   };
   check(shape.rows(), divisors.rows, "--batch x --length is");
   check(shape.hidden, std::max(divisors.inputs, divisors.outputs), "--hidden is");
 }
 
-void check_case(const Case& one, const Shape& shape) {
-  if (one.grid) return check_grid(one, shape);
-  if (one.ranks < kLeastRanks || one.ranks > kMostRanks) {
+void check_case(const Case& bench_case, const Shape& shape) {
+  if (bench_case.grid) return check_grid(bench_case, shape);
+  if (bench_case.ranks < kLeastRanks || bench_case.ranks > kMostRanks) {
     throw core::usage_error(
-        fmt::format("--tp {} is out of range; allowed: {} to {}; with "
-                    "--transport mpi, start that many ranks with mpirun",
-                    one.ranks, kLeastRanks, kMostRanks));
+        fmt::format("--tp {} is out of range; allowed: {} to {}; with --transport mpi, start that many ranks with "
+                    "mpirun",
+                    bench_case.ranks, kLeastRanks, kMostRanks));
   }
-  const step_bench::LayerBlock block = block_of(layer_of(one, shape, 1, 0));
+  const step_bench::LayerBlock block = block_of(layer_of(bench_case, shape, 1, 0));
   if (const std::string reason = why_invalid(block.model, block.layout); !reason.empty()) {
-    throw core::usage_error(fmt::format("--block {} --tp {}: {}", name_of(one.block), one.ranks, reason));
+    throw core::usage_error(fmt::format("--block {} --tp {}: {}", name_of(bench_case.block), bench_case.ranks, reason));
   }
-  check_tiles(one, shape);
+  check_tiles(bench_case, shape);
 }
 
-// Counts the tensors of all ranks with every number of tiles, those of one rank that has all of the layer, and the same
-// again for host copies that are compared.
-void check_memory(const Case& one, const Shape& shape) {
-  const auto parts = static_cast<std::int64_t>(one.tiles.size()) * one.ranks;
-  const std::int64_t needed =
-      needed_bytes({.kind = one.block, .shape = shape}) + parts * needed_bytes(layer_of(one, shape, 1, 0));
+// Counts the tensors of all ranks with every number of tiles, the tensors of one rank that has the whole layer, and the
+// same again for host copies that are compared.
+void check_memory(const Case& bench_case, const Shape& shape) {
+  const auto parts = static_cast<std::int64_t>(bench_case.tiles.size()) * bench_case.ranks;
+  const std::int64_t needed = needed_bytes({.kind = bench_case.block, .shape = shape}) +
+                              parts * needed_bytes(layer_of(bench_case, shape, 1, 0));
   const auto available = static_cast<std::int64_t>(core::available_host_bytes());
   if (needed <= available) return;
-  const bool has_words = one.block == Block::embedding || one.block == Block::loss;
+  const bool has_words = bench_case.block == Block::embedding || bench_case.block == Block::loss;
   throw core::usage_error(
       fmt::format("--block {} on {} ranks needs about {}, and there are {}; what helps: a smaller {}, or fewer --tiles",
-                  name_of(one.block), one.ranks, core::format_size(needed), core::format_size(available),
+                  name_of(bench_case.block), bench_case.ranks, core::format_size(needed), core::format_size(available),
                   has_words ? "--vocabulary, --hidden, --batch or --length" : "--hidden, --batch or --length"));
 }
 
@@ -169,16 +168,16 @@ void check_cases(const TpLinearFlags& flags) {
                                         shape.hidden,
                                         numbers_that(64, [&](std::int64_t n) { return shape.hidden % n == 0; })));
   }
-  for (const Case& one : cases_of(flags)) {
-    check_case(one, shape);
-    check_algorithm(block_of(layer_of(one, shape, 1, 0)), flags.algorithm);
-    if (flags.mpi == nullptr && !flags.place.device.cuda) check_memory(one, shape);
+  for (const Case& bench_case : cases_of(flags)) {
+    check_case(bench_case, shape);
+    check_algorithm(block_of(layer_of(bench_case, shape, 1, 0)), flags.algorithm);
+    if (flags.mpi == nullptr && !flags.place.device.cuda) check_memory(bench_case, shape);
   }
 }
 
 int most_ranks(const TpLinearFlags& flags) {
   int most = 0;
-  for (const Case& one : cases_of(flags)) most = std::max(most, one.ranks);
+  for (const Case& bench_case : cases_of(flags)) most = std::max(most, bench_case.ranks);
   return most;
 }
 
@@ -194,18 +193,8 @@ TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
                             ": time and bytes of tensor-parallel layers, and how much of the time is communication.");
-  declare_all(line, kFlagsOfLayers, "Layers");
-  declare_all(line, kFlagsOfRun, "Ranks and times");
-  const auto common = step_bench::part_flags("11", "2");
-  declare_all(line, common, "Ranks and times");
-  declare_place(line, "Ranks and times");
-  line.add_switch("--serve", flags.serve,
-                  "worker mode for ci/gate.py: run the layers requested on standard input (bench/serve/orders.h)",
-                  "Ranks and times");
-  line.parse(argc, argv);
-  read_all(line, kFlagsOfLayers, flags);
-  read_all(line, kFlagsOfRun, flags);
-  read_all(line, common, flags);
+  parse_part({.layers = "Layers", .rounds = "11", .warmup_rounds = "2", .serves = true}, line, argc, argv,
+             kFlagsOfLayers, kFlagsOfRun, flags);
   flags.all_ranks = !line.value("--tp") && flags.grids.empty();
   if (!line.value("--tp") && !flags.grids.empty()) flags.ranks.clear();
   if (flags.blocks.empty()) {
@@ -217,7 +206,6 @@ TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv) {
         fmt::format("--grid together with --block {}: grids do not support it; allowed: column row mlp",
                     name_of(flags.blocks.front())));
   }
-  read_part_place(line, flags);
   return flags;
 }
 

@@ -103,7 +103,7 @@ Result logits_of(const TpLayer& layer, const char* name) {
 }
 
 // This rank's share of the rows before a layer, or after it, or of their gradient. Between layers a rank has all rows,
-// or its share of them; within the pair of an MLP its columns of all of them. On a grid it has one of the blocks.
+// or its share of the rows; within the pair of an MLP its columns of all rows. On a grid it has one of the blocks.
 Result end_of(const TpLayer& layer, const char* name, bool is_output) {
   if (layer.kind == Block::loss) return logits_of(layer, name);
   const bool wide = is_wide(layer, is_output);
@@ -119,7 +119,7 @@ Result end_of(const TpLayer& layer, const char* name, bool is_output) {
   const Split split = wide ? Split::columns : layer.sequence_parallel ? Split::rows : Split::none;
   const Parameter whole{.name = name, .shape = {layer.shape.rows(), columns}, .split = split};
   end.runs = tp_linear::runs_of(whole, layer.rank);
-  end.found.resize(static_cast<std::size_t>(workload::elems_of_share(whole, layer.rank.ranks)));
+  end.found.resize(static_cast<std::size_t>(workload::elems_of_share(whole, layer.rank)));
   return end;
 }
 
@@ -175,15 +175,11 @@ std::vector<Result> results_of(const TpLayer& layer, step_bench::LayerRank& rank
   }
   add("y", true, rank.y());
   const std::vector<Parameter> parameters = step_bench::parameters_of(block_of(layer), layer.rank.index);
+  const workload::TensorRank place{layer.rank.ranks, layer.rank.index, layer.grid.value_or(workload::Grid{})};
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
     if (!step_bench::is_used(parameter)) continue;
-    const bool is_down = layer.kind == Block::down || p == workload::LayerIndices(model_of(layer)).down.weight;
-    const auto runs_on_grid = [&] {
-      const workload::GridLinear linear = linear_of(layer, is_down);
-      return runs_of(linear, GridMatrix::w, linear.inputs, layer.rank.index);
-    };
-    results.push_back({parameter.name, rank.gradient(p), layer.grid ? runs_on_grid() : runs_of(parameter, layer.rank)});
+    results.push_back({parameter.name, rank.gradient(p), runs_of(parameter, place)});
   }
   return results;
 }

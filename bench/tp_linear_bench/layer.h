@@ -1,5 +1,5 @@
-// The layers that tp_linear_bench times: their sizes, how tensor-parallel ranks split them, and the part of the
-// trainer's step that each of them is (bench/step/layer_part.h), with its inputs and its results.
+// The layers that tp_linear_bench times: their sizes, how tensor-parallel ranks split them, and which part of the
+// trainer's step each layer is (bench/step/layer_part.h), with its inputs and its results.
 #pragma once
 
 #include <cstdint>

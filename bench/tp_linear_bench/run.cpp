@@ -44,18 +44,18 @@ Roundings roundings_of(Block kind, const Shape& shape) {
 
 }  // namespace
 
-TpLayer layer_of(const Case& one, const Shape& shape, int tiles, int rank) {
-  return {.kind = one.block,
+TpLayer layer_of(const Case& bench_case, const Shape& shape, int tiles, int rank) {
+  return {.kind = bench_case.block,
           .shape = shape,
-          .rank = {one.ranks, rank},
-          .sequence_parallel = one.sequence_parallel,
+          .rank = {bench_case.ranks, rank},
+          .sequence_parallel = bench_case.sequence_parallel,
           .tiles = tiles,
-          .grid = one.grid,
-          .biases = !one.grid};
+          .grid = bench_case.grid,
+          .biases = !bench_case.grid};
 }
 
-Reference reference_of(const Case& one, const Shape& shape, int threads) {
-  const TpLayer layer{.kind = one.block, .shape = shape, .biases = !one.grid};
+Reference reference_of(const Case& bench_case, const Shape& shape, int threads) {
+  const TpLayer layer{.kind = bench_case.block, .shape = shape, .biases = !bench_case.grid};
   Reference reference;
   on_one_rank(block_of(layer), inputs_of(layer), threads,
               [&](step_bench::LayerRank& rank, const parallel::Workspace& /*workspace*/) {
@@ -105,16 +105,17 @@ namespace {
 
 constexpr std::array kServed{std::pair{Mode::serial, "one by one"}, std::pair{Mode::overlapped, "beside"}};
 
-step_bench::PartRow row_of(const TpLinearFlags& flags, const Case& one) {
-  const step_bench::LayerBlock block = block_of(layer_of(one, flags.shape, 1, 0));
-  return {.num_ranks = one.ranks, .channels = step_bench::channels_of(step_of(block)), .tokens = flags.shape.rows()};
+step_bench::PartRow row_of(const TpLinearFlags& flags, const Case& bench_case) {
+  const step_bench::LayerBlock block = block_of(layer_of(bench_case, flags.shape, 1, 0));
+  return {
+      .num_ranks = bench_case.ranks, .channels = step_bench::channels_of(step_of(block)), .tokens = flags.shape.rows()};
 }
 
-// Compares the results of a rank with one rank's, and their bits with those of the first pass, in one tile.
+// Compares the results of a rank with one rank's, and their bits with the first pass, in one tile.
 class Checker {
  public:
-  Checker(const Case& one, const Shape& shape, const Reference& reference)
-      : reference_(reference), allowed_(allowed_difference(one.block, shape, one.ranks)) {}
+  Checker(const Case& bench_case, const Shape& shape, const Reference& reference)
+      : reference_(reference), allowed_(allowed_difference(bench_case.block, shape, bench_case.ranks)) {}
 
   void check(std::vector<Result> results, step_bench::Findings& findings) {
     const bool is_first = first_.empty();
@@ -174,28 +175,30 @@ class TiledLayer final : public step_bench::LayerPart {
   std::int64_t pass_bytes_ = 0;             // most in a pass, beyond that
 };
 
-step_bench::MakeParts parts_of(const TpLinearFlags& flags, const Case& one, const Reference& reference) {
+step_bench::MakeParts parts_of(const TpLinearFlags& flags, const Case& bench_case, const Reference& reference) {
   return [&](PartSite& site) {
-    const auto checker = std::make_shared<Checker>(one, flags.shape, reference);
+    const auto checker = std::make_shared<Checker>(bench_case, flags.shape, reference);
     step_bench::Parts parts;
-    for (const int tiles : one.tiles) {
+    for (const int tiles : bench_case.tiles) {
       parts.push_back(
-          std::make_unique<TiledLayer>(flags, layer_of(one, flags.shape, tiles, site.index()), site, checker));
+          std::make_unique<TiledLayer>(flags, layer_of(bench_case, flags.shape, tiles, site.index()), site, checker));
     }
     return parts;
   };
 }
 
 // "mlp/f32/B4_T128_C256/tp 2, sequence-parallel/tiles:4/beside": each number of tiles in each of kServed.
-std::vector<std::string> served_names(const TpLinearFlags& flags, const Case& one) {
+std::vector<std::string> served_names(const TpLinearFlags& flags, const Case& bench_case) {
   const Shape& shape = flags.shape;
-  const std::string shared = one.grid ? "grid " + workload::text_of(*one.grid) : "tp " + std::to_string(one.ranks);
+  const std::string shared =
+      bench_case.grid ? "grid " + workload::text_of(*bench_case.grid) : "tp " + std::to_string(bench_case.ranks);
   std::vector<std::string> names;
-  for (const int tiles : one.tiles) {
+  for (const int tiles : bench_case.tiles) {
     for (const auto& [mode, name] : kServed) {
-      names.push_back(fmt::format("{}/{}/B{}_T{}_C{}/{}{}/tiles:{}/threads:{}/{}", name_of(one.block),
+      names.push_back(fmt::format("{}/{}/B{}_T{}_C{}/{}{}/tiles:{}/threads:{}/{}", name_of(bench_case.block),
                                   core::short_name_of(shape.dtype), shape.batch, shape.length, shape.hidden, shared,
-                                  one.sequence_parallel ? ", sequence-parallel" : "", tiles, flags.threads, name));
+                                  bench_case.sequence_parallel ? ", sequence-parallel" : "", tiles, flags.threads,
+                                  name));
     }
   }
   return names;
@@ -203,15 +206,17 @@ std::vector<std::string> served_names(const TpLinearFlags& flags, const Case& on
 
 }  // namespace
 
-void serve_case(const TpLinearFlags& flags, const Case& one) {
+void serve_case(const TpLinearFlags& flags, const Case& bench_case) {
   const Reference none;
   std::vector<Mode> modes;
   for (const auto& [mode, name] : kServed) modes.push_back(mode);
-  serve_row(flags, row_of(flags, one), modes, served_names(flags, one), parts_of(flags, one, none));
+  serve_row(flags, row_of(flags, bench_case), modes, served_names(flags, bench_case),
+            parts_of(flags, bench_case, none));
 }
 
-std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference) {
-  return run_parts(flags, row_of(flags, one), parts_of(flags, one, reference));
+std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& bench_case,
+                                             const Reference& reference) {
+  return run_parts(flags, row_of(flags, bench_case), parts_of(flags, bench_case, reference));
 }
 
 }  // namespace lockstep::tp_linear

@@ -32,7 +32,7 @@ std::string name_of(Block kind);  // "cross-entropy"
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 TpLinearFlags parse_tp_linear_flags(int argc, const char* const* argv);
 
-// One layer on `ranks` ranks; its numbers of tiles are timed together, one after the other in each round.
+// One layer on `ranks` ranks; its numbers of tiles are timed together, sequentially in each round.
 struct Case {
   Block block = Block::up;
   int ranks = 2;
@@ -41,19 +41,19 @@ struct Case {
   std::optional<workload::Grid> grid = {};  // grid of the ranks, if there is one
 };
 std::vector<Case> cases_of(const TpLinearFlags& flags);
-TpLayer layer_of(const Case& one, const Shape& shape, int tiles, int rank);
+TpLayer layer_of(const Case& bench_case, const Shape& shape, int tiles, int rank);
 int most_ranks(const TpLinearFlags& flags);  // over all cases
 
 // Throws a usage Error if a case is impossible. Memory is checked only if all ranks are on this host's CPU, not under
 // mpirun or on GPUs.
 void check_cases(const TpLinearFlags& flags);
 
-// Checks a rank's results against those of one rank alone.
+// Checks a rank's results against one rank alone.
 
 using Reference = std::map<std::string, std::vector<float>>;  // whole tensors, by name
 
-// All results of a case's layer on one rank that has all of it. Those that grids share have no biases.
-Reference reference_of(const Case& one, const Shape& shape, int threads);
+// All results of a case's layer on one rank that has the whole layer. Layers for grids have no biases.
+Reference reference_of(const Case& bench_case, const Shape& shape, int threads);
 
 // Largest allowed difference of results on `ranks` ranks from one rank's, relative to the largest element:
 // tolerance(f32, n) + tolerance(dtype, ranks + 2 r) with core::sum_tolerance, for n terms in the longest sum, which is
@@ -68,12 +68,13 @@ std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<flo
 
 // Runs one layer on its ranks: timed in all ways in every round, and checked in every round.
 
-// A result for each number of tiles, each of them a row of the table. Under mpirun all ranks call it, and all have
+// A result for each number of tiles, which is a row of the table. Under mpirun all ranks call it, and all have
 // them.
-std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& one, const Reference& reference);
+std::vector<step_bench::PartResult> run_case(const TpLinearFlags& flags, const Case& bench_case,
+                                             const Reference& reference);
 
 // Serves the layer as a worker instead of measuring it: forward and backward with each number of tiles, one task after
 // the other and with overlapped exchanges.
-void serve_case(const TpLinearFlags& flags, const Case& one);
+void serve_case(const TpLinearFlags& flags, const Case& bench_case);
 
 }  // namespace lockstep::tp_linear

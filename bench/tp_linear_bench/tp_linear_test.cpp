@@ -133,11 +133,11 @@ TEST_P(EveryGrid, GivesWhatOneRankGivesAndSendsByFormula) {
   check_cases(flags);
   const std::vector<Case> cases = cases_of(flags);
   ASSERT_EQ(cases.size(), 3 * flags.grids.size());  // the column-parallel layer, the row-parallel one, and the pair
-  for (const Case& one : cases) {
-    SCOPED_TRACE(name_of(one.block) + " " + workload::text_of(*one.grid));
-    const Reference reference = reference_of(one, flags.shape, 1);
-    ASSERT_EQ(reference.size(), one.block == Block::mlp ? 4U : 3U);
-    for (const PartResult& form : run_case(flags, one, reference)) {
+  for (const Case& bench_case : cases) {
+    SCOPED_TRACE(name_of(bench_case.block) + " " + workload::text_of(*bench_case.grid));
+    const Reference reference = reference_of(bench_case, flags.shape, 1);
+    ASSERT_EQ(reference.size(), bench_case.block == Block::mlp ? 4U : 3U);
+    for (const PartResult& form : run_case(flags, bench_case, reference)) {
       EXPECT_EQ(form.wrong(), 0);
       EXPECT_EQ(form.unlike(), 0);
       EXPECT_EQ(form.sent_bytes(), form.formula_bytes());
@@ -145,7 +145,7 @@ TEST_P(EveryGrid, GivesWhatOneRankGivesAndSendsByFormula) {
     }
     Reference other = reference;
     other.begin()->second.at(7) = 1e6F;
-    for (const PartResult& form : run_case(flags, one, other)) EXPECT_TRUE(form.is_wrong());
+    for (const PartResult& form : run_case(flags, bench_case, other)) EXPECT_TRUE(form.is_wrong());
   }
 }
 
@@ -154,10 +154,10 @@ INSTANTIATE_TEST_SUITE_P(DTypes, EveryGrid, testing::Values(core::DType::f32, co
 // A reference of another layer would do as well, if nothing was looked at.
 TEST(EveryRow, IsWrongWhereTheReferenceIsAnother) {
   const TpLinearFlags flags = small_flags(core::DType::f32);
-  const Case one{Block::down, 2, true, {1, 2}};
-  Reference reference = reference_of(one, flags.shape, 1);
+  const Case bench_case{Block::down, 2, true, {1, 2}};
+  Reference reference = reference_of(bench_case, flags.shape, 1);
   reference.at("y").at(5) += 1;
-  for (const PartResult& form : run_case(flags, one, reference)) {
+  for (const PartResult& form : run_case(flags, bench_case, reference)) {
     EXPECT_EQ(form.wrong(), form.checked_passes);  // on the one rank that has the element
     EXPECT_TRUE(form.is_wrong());
   }

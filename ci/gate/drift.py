@@ -83,7 +83,7 @@ RUN_LINE_PROGRAM = "all_reduce_perf"  # any program that writes records: the mac
 _RUN_US, _RUNS = 1000.0, 12  # time and number of runs of each case
 GROUPS = (WorkerLine("alone", "one", (CALIBRATION_PROGRAM, "alone")), WorkerLine("collective", "all", (CALIBRATION_PROGRAM, "collective")))
 
-# By case: the kind of its record line, and the fields beside its samples. The sizes are as in bench/gate_planted.cpp.
+# By case: the kind of its record line, and the fields besides its samples. The sizes are as in bench/gate_planted.cpp.
 LINES: dict[str, tuple[str, Line]] = {
     "memory": ("kernel", {"kernel": "calibration_memory", "bound": "memory", "shape": "32MiB", "bytes": 256 << 10, "dtype": "f64"}),
     "compute": ("kernel", {"kernel": "calibration_compute", "bound": "compute", "shape": "fixed", "flops": 2 * 8 * 4000, "dtype": "f64"}),

@@ -57,7 +57,7 @@ def test_a_step_that_is_taken_back_is_two_changes():
     assert len(places) == 2 and abs(places[0] - 35) <= 1 and abs(places[1] - 50) <= 1
 
 
-def test_a_small_step_beside_a_large_one_is_found():
+def test_a_small_step_next_to_a_large_one_is_found():
     dice = np.random.default_rng(6)
     values = noise(dice, 90, 0.01)
     values[30:] += 1.0

@@ -60,8 +60,7 @@ executors::ReachPeers reach_peers(transports::World& world, core::CudaCaller pla
   if (!places.one_host) {
     throw core::usage_error(
         "--transport cuda: ranks are on several hosts, and kernels access the memory of one host only; allowed: "
-        "--transport "
-        "nccl");
+        "--transport nccl");
   }
   const auto reach = std::make_shared<Reach>(Reach{.world = world, .place = place, .one_process = places.one_process});
   return [reach](std::byte* mine) { return reach->show(mine); };

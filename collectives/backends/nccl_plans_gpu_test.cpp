@@ -95,7 +95,7 @@ void expect_exact(Endpoint& endpoint, const Operation& operation, std::string_vi
   for (std::uint64_t round = 0; round < 2; ++round) {  // the first connects
     buffers.run(*prepared.collective, round);
     const std::int64_t wrong = buffers.wrong(round);
-    if (wrong == 0) continue;
+    if (wrong == 0 || !core::results_are_computed()) continue;
     throw core::Error(core::Failure::wrong_data,
                       std::string(collectives::name_of(operation.kind)) + " " + std::string(algorithm) + ", root " +
                           std::to_string(operation.root) + (operation.in_place ? ", in place" : "") + ", rank " +

@@ -48,8 +48,8 @@ std::optional<std::string> null_stream_refusal(const HostPlacement& places, int 
   if (sharers_in_process(places, gpus) <= 1) return std::nullopt;
   return "-y,--stream_null 1: " + std::to_string(places.ranks_of_process) + " ranks of a process share " +
          std::to_string(gpus) +
-         " GPUs, and a NULL stream would run their kernels, which wait for each other, one after the other; allowed: "
-         "0, or a GPU for each rank of a process";
+         " GPUs, and a NULL stream would run their kernels, which wait for each other, sequentially; allowed: 0, or a "
+         "GPU for each rank of a process";
 }
 
 std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it, int wanted) {

@@ -87,7 +87,7 @@ TEST(GpuAssignment, RanksOfAProcessThatShareAGpuHaveNoNullStream) {
   EXPECT_EQ(
       null_stream_refusal(places_among(one_process, 0), 2),
       "-y,--stream_null 1: 3 ranks of a process share 2 GPUs, and a NULL stream would run their kernels, which wait "
-      "for each other, one after the other; allowed: 0, or a GPU for each rank of a process");
+      "for each other, sequentially; allowed: 0, or a GPU for each rank of a process");
   const std::vector<Process> processes{{.host = 1, .number = 1}, {.host = 1, .number = 2}};
   EXPECT_EQ(null_stream_refusal(places_among(processes, 0), 1), std::nullopt) << "each process has its own";
 }

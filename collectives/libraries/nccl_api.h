@@ -51,6 +51,7 @@ struct NcclConfig {
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
+  virtual int version_code() const = 0;  // 22809 for 2.28.9
   virtual int make_identifier(NcclIdentifier& identifier) const = 0;
 
   // join() and split() return at once, with success or in progress; the state of the communicator (or its parent)
@@ -108,7 +109,7 @@ std::string nccl_version();  // "2.28.9"; empty if not built in
 // Opens NCCL at run time, at first use: a program that was built with it also runs on machines without it, and reports
 // so in one line.
 
-// Throws Error(nccl) with the reasons if NCCL cannot be opened or is older than 2.28; every call does.
+// Throws Error(nccl) with the reasons if NCCL cannot be opened or is older than 2.24; every call does.
 const core::OpenedLibrary& nccl_opened();
 
 }  // namespace lockstep::libraries

@@ -149,6 +149,7 @@ ncclConfig_t config_of(const NcclConfig& wanted, bool blocking) {
 
 class LinkedNccl final : public NcclApi {
  public:
+  int version_code() const override { return nccl_version_code(); }
   int make_identifier(NcclIdentifier& identifier) const override {
     ncclUniqueId id{};
     const ncclResult_t result = ncclGetUniqueId(&id);

@@ -158,7 +158,6 @@ struct JoiningRank {
   NcclGpu gpu;
   int compute_capability;
   bool leads_process;
-  NcclRegistration registration;
 };
 
 NcclSharing sharing() {
@@ -199,14 +198,15 @@ class NcclGroupImpl final : public NcclGroup {
   explicit NcclGroupImpl(const JoiningRank& joining)
       : rank_(joining),
         parent_(join_world(nccl_api(), rank_.nccl, joining.world, joining.gpu)),
-        buffers_(nccl_api(), joining.nccl, joining.registration) {
+        buffers_(nccl_api(), joining.nccl) {
     all_.add(parent_);
     member(NcclChoice{});
   }
 
   std::unique_ptr<collectives::Collective> prepare(const collectives::Operation& operation, const NcclChoice& choice,
                                                    core::Stream& stream) override {
-    if (const auto why = nccl_refusal(operation, rank_.world.num_ranks(), rank_.compute_capability)) {
+    const NcclPlatform platform{rank_.compute_capability, nccl_version_code()};
+    if (const auto why = nccl_refusal(operation, rank_.world.num_ranks(), platform)) {
       throw core::usage_error(*why);
     }
     if (const auto why = choice_refusal(choice, operation.kind)) throw core::usage_error(*why);
@@ -304,13 +304,13 @@ std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Devic
                .device = caller.device,
                .timeout = options.timeout,
                .config = options.config,
+               .registration = options.registration,
                .group = options.group,
                .set_device = [caller] { core::check_cuda(cudaSetDevice(caller.device), "cudaSetDevice", caller); },
                .check_peers = [&world] { world.check(); }},
       .gpu = {info.uuid, info.num_multiprocessors, sharing()},
       .compute_capability = info.compute_capability,
-      .leads_process = options.leads_process,
-      .registration = options.registration});
+      .leads_process = options.leads_process});
 }
 
 }  // namespace lockstep::libraries

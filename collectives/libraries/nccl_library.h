@@ -71,7 +71,8 @@ struct NcclGroupOptions {
 
 // Collective: all ranks of the world join, each with its CUDA device. World and device must outlive the group; the
 // world exchanges NCCL's identifier. Throws a usage Error if two ranks are on one GPU and NCCL does not allow that, or
-// if the configuration asks for more thread blocks than a rank may have that shares its GPU.
+// if the configuration asks for more thread blocks than a rank may have that shares its GPU, or for what this version
+// does not have.
 std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Device& device,
                                      const NcclGroupOptions& options);
 

@@ -158,6 +158,9 @@ NcclIdentifier share_identifier(const NcclApi& api, const NcclCaller& caller, tr
 }
 
 NcclMemberPtr join_world(const NcclApi& api, NcclCaller& caller, transports::World& world, const NcclGpu& gpu) {
+  if (const auto why = settings_refusal(caller.config, caller.registration, api.version_code())) {
+    throw core::usage_error(*why);
+  }
   const std::vector<GpuUuid> gpus = in_group(caller, [&] { return transports::all_gather_value(world, gpu.uuid); });
   if (const auto why = shared_gpu_refusal(gpus, gpu.sharing)) throw core::usage_error(*why);
   caller.config = config_within(caller.config, most_blocks(gpus, world.rank(), gpu.num_multiprocessors));
@@ -223,8 +226,7 @@ const char* striking_off(NcclRegistration how) {
 
 }  // namespace
 
-NcclBuffers::NcclBuffers(const NcclApi& api, NcclCaller caller, NcclRegistration how)
-    : api_(api), caller_(std::move(caller)), how_(how) {}
+NcclBuffers::NcclBuffers(const NcclApi& api, NcclCaller caller) : api_(api), caller_(std::move(caller)) {}
 
 // If a rank fails, its communicators are aborted, which ends all registrations; the memory ends with the process.
 NcclBuffers::~NcclBuffers() = default;
@@ -257,9 +259,10 @@ void NcclBuffers::release(void* memory) {
 }
 
 void NcclBuffers::enroll(const NcclMemberPtr& member, void* memory, Buffer& buffer) {
-  if (how_ == NcclRegistration::none) return;
+  const NcclRegistration how = caller_.registration;
+  if (how == NcclRegistration::none) return;
   const auto handle = std::make_shared<void*>(nullptr);
-  settle_in_time(member, enrolling(how_), [member, handle, memory, how = how_, size_bytes = buffer.size_bytes] {
+  settle_in_time(member, enrolling(how), [member, handle, memory, how, size_bytes = buffer.size_bytes] {
     return member->api.enroll(member->communicator, how, memory, size_bytes, handle.get());
   });
   buffer.enrolments.push_back({member, *handle});
@@ -267,9 +270,10 @@ void NcclBuffers::enroll(const NcclMemberPtr& member, void* memory, Buffer& buff
 
 // A broken communicator must not be called.
 void NcclBuffers::strike_off(Buffer& buffer) {
+  const NcclRegistration how = caller_.registration;
   for (const auto& [member, handle] : buffer.enrolments) {
     if (member->broken) continue;
-    settle_in_time(member, striking_off(how_), [member = member, handle = handle, how = how_] {
+    settle_in_time(member, striking_off(how), [member = member, handle = handle, how] {
       return member->api.strike_off(member->communicator, how, handle);
     });
   }

@@ -26,7 +26,8 @@ struct NcclCaller {
   int rank;
   int device;
   std::chrono::nanoseconds timeout;
-  NcclConfig config = {};  // configuration of its communicators
+  NcclConfig config = {};                                  // configuration of its communicators
+  NcclRegistration registration = NcclRegistration::none;  // how its buffers are registered
   std::string group = {};  // among several of the rank: "data group of ranks 0 2"; for errors
   // Makes the device current in the calling thread; nothing in tests.
   std::function<void()> set_device = [] {};
@@ -73,7 +74,8 @@ struct NcclGpu {
 
 // Collective: all ranks of the world call it together. The world's rank 0 makes an identifier, the world brings it to
 // the others, and each joins under its number there. Limits caller.config to the thread blocks that its GPU has room
-// for. Throws a usage Error if two ranks are on one GPU and NCCL does not let them share it. A rank of several worlds
+// for. Throws a usage Error if two ranks are on one GPU and NCCL does not let them share it, or if this NCCL does not
+// have what the caller's configuration and registration ask for. A rank of several worlds
 // joins them in sequence, in an order that is the same on all ranks: whoever is missing in a world is in an earlier
 // one, and in the earliest nobody is missing.
 NcclMemberPtr join_world(const NcclApi& api, NcclCaller& caller, transports::World& world, const NcclGpu& gpu);
@@ -106,7 +108,7 @@ class NcclMembers {
 // Must be destroyed before the communicators. Collective: all ranks do the same with theirs.
 class NcclBuffers {
  public:
-  NcclBuffers(const NcclApi& api, NcclCaller caller, NcclRegistration how);
+  NcclBuffers(const NcclApi& api, NcclCaller caller);  // registered as the caller says
   ~NcclBuffers();
   NcclBuffers(const NcclBuffers&) = delete;
   NcclBuffers& operator=(const NcclBuffers&) = delete;
@@ -132,7 +134,6 @@ class NcclBuffers {
 
   const NcclApi& api_;
   const NcclCaller caller_;
-  const NcclRegistration how_;
   std::vector<NcclMemberPtr> members_;
   std::map<void*, Buffer> buffers_;
 };

@@ -76,6 +76,23 @@ TEST(NcclMember, AWorldJoinsByTheIdentifierOfItsFirstRank) {
                "rank 2 (device 1): ncclGetUniqueId of rank 0 failed: result 2: socket 3 was closed");
 }
 
+TEST(NcclMember, WhatTheLibraryDoesNotHaveIsRefusedBeforeAnythingIsMade) {
+  FakeNccl nccl;
+  transports::LoopbackWorld world(1, 1, std::chrono::seconds(10));
+  const auto end = world.endpoint(0);
+  NcclCaller at = caller();
+  at.config.cta_policy = 2;
+  at.registration = NcclRegistration::symmetric;
+  nccl.version = 22703;
+  const Error error = thrown_by([&] { join_world(nccl, at, *end, {}); });
+  EXPECT_EQ(error.failure(), Failure::usage);
+  EXPECT_STREQ(error.what(), "-x 2 needs NCCL 2.28; this one is 2.27.3");
+  EXPECT_EQ(nccl.calls(), Calls{});
+  nccl.version = 22800;
+  join_world(nccl, at, *end, {});
+  EXPECT_EQ(nccl.joined().at(0).config.cta_policy, 2);
+}
+
 TEST(NcclMember, WhatFailsLaterIsAbortedAndToldWithNcclsWords) {
   FakeNccl nccl;
   nccl.call_result = kNcclInProgress;
@@ -205,13 +222,13 @@ TEST(NcclMembers, ARankThatFailsAborts) {
   EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
 }
 
-NcclCaller rank0_place() {
-  return {.rank = 0, .device = 0, .timeout = std::chrono::seconds{10}};
+NcclCaller rank0_place(NcclRegistration registration = NcclRegistration::none) {
+  return {.rank = 0, .device = 0, .timeout = std::chrono::seconds{10}, .registration = registration};
 }
 
 TEST(NcclBuffers, AreKnownToEveryCommunicatorAndStruckOffBeforeTheyAreFreed) {
   const FakeNccl nccl;
-  NcclBuffers buffers(nccl, rank0_place(), NcclRegistration::symmetric);
+  NcclBuffers buffers(nccl, rank0_place(NcclRegistration::symmetric));
   buffers.add(join_members(nccl, rank0_place(), 1, 0, {}));
   void* memory = buffers.allocate(64);
   ASSERT_NE(memory, nullptr);
@@ -223,7 +240,7 @@ TEST(NcclBuffers, AreKnownToEveryCommunicatorAndStruckOffBeforeTheyAreFreed) {
 
 TEST(NcclBuffers, WithoutRegistrationMemoryIsNcclsAndNoMore) {
   const FakeNccl nccl;
-  NcclBuffers buffers(nccl, rank0_place(), NcclRegistration::none);
+  NcclBuffers buffers(nccl, rank0_place(NcclRegistration::none));
   buffers.add(join_members(nccl, rank0_place(), 1, 0, {}));
   buffers.release(buffers.allocate(64));
   EXPECT_EQ(nccl.calls(), (Calls{"join 1", "allocate", "release"}));
@@ -231,7 +248,7 @@ TEST(NcclBuffers, WithoutRegistrationMemoryIsNcclsAndNoMore) {
 
 TEST(NcclBuffers, ACommunicatorThatIsBrokenIsNotAsked) {
   FakeNccl nccl;
-  NcclBuffers buffers(nccl, rank0_place(), NcclRegistration::local);
+  NcclBuffers buffers(nccl, rank0_place(NcclRegistration::local));
   const NcclMemberPtr member = join_members(nccl, rank0_place(), 1, 0, {});
   buffers.add(member);
   void* memory = buffers.allocate(32);

@@ -131,11 +131,29 @@ std::string version_text(int code) {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
+// Refuses a feature of a version that is newer than the oldest that we use.
+std::optional<std::string> newer_refusal(std::string_view what, int since, int version_code) {
+  if (version_code >= since) return std::nullopt;
+  const std::string patch = since % 100 > 0 ? fmt::format(".{}", since % 100) : "";
+  return fmt::format("{} needs NCCL 2.{}{}; this one is {}", what, since / 100 % 100, patch,
+                     version_text(version_code));
+}
+constexpr int kWindows = 22700;      // ncclCommWindowRegister, CTAPolicy
+constexpr int kCopyEngines = 22800;  // NCCL_CTA_POLICY_ZERO, and calls for what copy engines do
+constexpr int kCopyEnginesBetweenHosts = 23006;
+
+// Collectives of copy engines within an NVLink domain: they copy, and sum nothing. Between hosts, the first two only.
+constexpr std::array kCopied{Kind::all_gather, Kind::all_to_all, Kind::gather, Kind::scatter};
+
 }  // namespace
 
 std::optional<std::string> nccl_refusal(const collectives::Operation& operation, int num_ranks,
-                                        int compute_capability) {
+                                        const NcclPlatform& platform) {
+  const auto& [compute_capability, version_code] = platform;
   const Kind kind = operation.kind;
+  if (kind == Kind::all_to_all || kind == Kind::gather || kind == Kind::scatter) {
+    if (auto why = newer_refusal(collectives::name_of(kind), kCopyEngines, version_code)) return why;
+  }
   if (operation.in_place && overwrites_in_place(kind)) {
     return fmt::format("NCCL has no {} in place", collectives::name_of(kind));
   }
@@ -162,9 +180,29 @@ std::optional<std::string> sharing_refusal(const NcclSharing& sharing) {
 }
 
 std::optional<std::string> version_refusal(int version_code) {
-  constexpr int kOldest = 22800;
+  constexpr int kOldest = 22400;
   if (version_code >= kOldest) return std::nullopt;
-  return fmt::format("NCCL {} is too old; allowed: 2.28 or newer", version_text(version_code));
+  return fmt::format("NCCL {} is too old; allowed: 2.24 or newer", version_text(version_code));
+}
+
+std::optional<std::string> settings_refusal(const NcclConfig& config, NcclRegistration registration, int version_code) {
+  if (registration == NcclRegistration::symmetric) {
+    if (auto why = newer_refusal("-R 2", kWindows, version_code)) return why;
+  }
+  const int policy = config.cta_policy.value_or(0);
+  if (policy == 0) return std::nullopt;
+  return newer_refusal(fmt::format("-x {}", policy), policy == 2 ? kCopyEngines : kWindows, version_code);
+}
+
+std::optional<std::string> zero_cta_refusal(Kind kind, NcclRegistration registration, int num_hosts, int version_code) {
+  const auto* const copied = std::find(kCopied.begin(), kCopied.end(), kind);
+  if (copied == kCopied.end()) {
+    return "copy engines sum nothing and send no single messages: they do all_gather, all_to_all, gather and scatter";
+  }
+  if (registration != NcclRegistration::symmetric) return "copy engines need buffers in symmetric windows, -R 2";
+  if (num_hosts == 1) return std::nullopt;
+  if (copied - kCopied.begin() >= 2) return "between hosts copy engines do all_gather and all_to_all only";
+  return newer_refusal("copying between hosts", kCopyEnginesBetweenHosts, version_code);
 }
 
 std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing) {

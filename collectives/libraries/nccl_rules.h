@@ -43,8 +43,26 @@ std::optional<std::string> choice_refusal(const NcclChoice& choice, collectives:
 // Rules about operations that NCCL supports, without NCCL: checked before anything is started, and tested without a
 // GPU.
 
-// Returns why NCCL cannot do this operation; nothing if it can. `compute_capability` is the GPUs', 90 for 9.0.
-std::optional<std::string> nccl_refusal(const collectives::Operation& operation, int num_ranks, int compute_capability);
+// The GPUs and the library that an operation runs on. `compute_capability` is the GPUs', 90 for 9.0; `version_code` as
+// ncclGetVersion gives it: 22809 for 2.28.9.
+struct NcclPlatform {
+  int compute_capability;
+  int version_code;
+};
+
+// Returns why NCCL cannot do this operation; nothing if it can.
+std::optional<std::string> nccl_refusal(const collectives::Operation& operation, int num_ranks,
+                                        const NcclPlatform& platform);
+
+// Returns why this version cannot join ranks with these settings, by nccl-tests' flags: "-R 2 needs NCCL 2.27; this one
+// is 2.26.2". Nothing if it can.
+std::optional<std::string> settings_refusal(const NcclConfig& config, NcclRegistration registration, int version_code);
+
+// Returns why calls of this kind take thread blocks although the configuration asks for none (NCCL's user guide,
+// Zero-CTA Optimization); nothing if copy engines do them, which also needs a CUDA driver from 12.5 on and, on one
+// host, GPUs of one NVLink domain.
+std::optional<std::string> zero_cta_refusal(collectives::Kind kind, NcclRegistration registration, int num_hosts,
+                                            int version_code);
 
 // Identifies a GPU in the whole world.
 using GpuUuid = std::array<std::uint8_t, 16>;
@@ -52,15 +70,15 @@ using GpuUuid = std::array<std::uint8_t, 16>;
 // Facts that decide whether NCCL lets ranks share a GPU: since 2.30, if NCCL_MULTI_RANK_GPU_ENABLE is 1 (its
 // src/init.cc).
 struct NcclSharing {
-  int version_code;  // as ncclGetVersion gives it: 22809 for 2.28.9
-  bool enabled;      // the variable is 1
+  int version_code;
+  bool enabled;  // the variable is 1
 };
 
 // Returns why ranks cannot share a GPU, and what to do; nothing if they can.
 std::optional<std::string> sharing_refusal(const NcclSharing& sharing);
 
-// Returns why we do not use this version, which lacks calls that we make (all_to_all, gather, scatter); nothing if we
-// do.
+// Returns why we do not use this version, which does not know our dtypes and algorithms (8-bit floats, pat); nothing if
+// we do. What newer versions have is refused by nccl_refusal() and settings_refusal().
 std::optional<std::string> version_refusal(int version_code);
 
 // Returns why NCCL cannot join ranks on these GPUs ([rank]); nothing if all differ, or may be shared.

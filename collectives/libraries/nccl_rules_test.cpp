@@ -19,8 +19,8 @@ using collectives::Kind;
 using collectives::Operation;
 using core::DType;
 
-constexpr int kHopper = 90;
-constexpr int kAmpere = 80;
+constexpr NcclPlatform kHopper{90, 22809};
+constexpr NcclPlatform kAmpere{80, 22809};
 
 Operation operation(Kind kind, DType dtype = DType::f32, bool in_place = false) {
   return {.kind = kind, .count = 16, .dtype = dtype, .in_place = in_place};
@@ -56,7 +56,7 @@ TEST(NcclRules, HypercubeNeedsAPowerOfTwo) {
 TEST(NcclRules, OldGpusMoveEightBitFloatsButDoNotReduceThem) {
   EXPECT_EQ(*nccl_refusal(operation(Kind::all_reduce, DType::f8e4m3), 2, kAmpere),
             "NCCL reduces f8e4m3 on GPUs of compute capability 9.0 and above; this one has 8.0");
-  EXPECT_TRUE(nccl_refusal(operation(Kind::reduce_scatter, DType::f8e5m2), 2, 89).has_value());
+  EXPECT_TRUE(nccl_refusal(operation(Kind::reduce_scatter, DType::f8e5m2), 2, {89, 22809}).has_value());
   EXPECT_EQ(nccl_refusal(operation(Kind::all_gather, DType::f8e4m3), 2, kAmpere), std::nullopt);
   EXPECT_EQ(nccl_refusal(operation(Kind::all_reduce, DType::bf16), 2, kAmpere), std::nullopt);
 }
@@ -89,9 +89,46 @@ TEST(NcclRules, BlocksOfRanksOnOneGpuFitItTogether) {
 }
 
 TEST(NcclRules, VersionsWithoutAllCallsAreRefused) {
-  EXPECT_EQ(version_refusal(22703), "NCCL 2.27.3 is too old; allowed: 2.28 or newer");
-  EXPECT_EQ(version_refusal(22800), std::nullopt);
+  EXPECT_EQ(version_refusal(22304), "NCCL 2.23.4 is too old; allowed: 2.24 or newer");
+  EXPECT_EQ(version_refusal(22403), std::nullopt);
   EXPECT_EQ(version_refusal(23000), std::nullopt);
+}
+
+TEST(NcclRules, WhatAnOlderVersionDoesNotHaveIsRefusedByName) {
+  const auto why = [](NcclRegistration registration, int policy, int version) {
+    return settings_refusal({.cta_policy = policy}, registration, version).value_or("");
+  };
+  EXPECT_EQ(why(NcclRegistration::symmetric, 0, 22602), "-R 2 needs NCCL 2.27; this one is 2.26.2");
+  EXPECT_EQ(why(NcclRegistration::local, 0, 22602), "");
+  EXPECT_EQ(why(NcclRegistration::none, 1, 22602), "-x 1 needs NCCL 2.27; this one is 2.26.2");
+  EXPECT_EQ(why(NcclRegistration::symmetric, 2, 22703), "-x 2 needs NCCL 2.28; this one is 2.27.3");
+  EXPECT_EQ(why(NcclRegistration::symmetric, 2, 22809), "");
+  for (const Kind kind : collectives::all_kinds()) {
+    const bool refused = kind == Kind::all_to_all || kind == Kind::gather || kind == Kind::scatter;
+    EXPECT_EQ(nccl_refusal(operation(kind), 8, {90, 22703}).has_value(), refused) << collectives::name_of(kind);
+  }
+  EXPECT_EQ(*nccl_refusal(operation(Kind::all_to_all), 8, {90, 22703}),
+            "all_to_all needs NCCL 2.28; this one is 2.27.3");
+}
+
+// The list of NCCL's user guide: within a domain all_gather, all_to_all, gather and scatter; between hosts, from 2.30.6
+// on, the first two.
+TEST(NcclRules, CopyEnginesDoWhatIsCopiedBetweenSymmetricWindows) {
+  std::vector<Kind> within;
+  std::vector<Kind> between;
+  for (const Kind kind : collectives::all_kinds()) {
+    if (!zero_cta_refusal(kind, NcclRegistration::symmetric, 1, 22809)) within.push_back(kind);
+    if (!zero_cta_refusal(kind, NcclRegistration::symmetric, 2, 23006)) between.push_back(kind);
+    EXPECT_TRUE(zero_cta_refusal(kind, NcclRegistration::local, 1, 23007)) << collectives::name_of(kind);
+  }
+  const auto kinds = [](std::vector<Kind> some) {
+    std::sort(some.begin(), some.end());
+    return some;
+  };
+  EXPECT_EQ(kinds(within), kinds({Kind::all_gather, Kind::all_to_all, Kind::gather, Kind::scatter}));
+  EXPECT_EQ(kinds(between), kinds({Kind::all_gather, Kind::all_to_all}));
+  EXPECT_EQ(*zero_cta_refusal(Kind::all_gather, NcclRegistration::symmetric, 2, 23005),
+            "copying between hosts needs NCCL 2.30.6; this one is 2.30.5");
 }
 
 TEST(NcclRules, NewVersionsShareAGpuIfTheyAreTold) {
@@ -246,7 +283,7 @@ TEST(NcclExchange, GivesWhatTheCollectiveMeansForAnyNumberOfRanks) {
     for (int n = 1; n <= 17; ++n) {
       for (const std::int64_t count : {0, 1, 5}) {
         const Operation operation{.kind = kind, .count = count};
-        if (!nccl_refusal(operation, n, 90)) expect_right(operation, n);
+        if (!nccl_refusal(operation, n, kHopper)) expect_right(operation, n);
       }
     }
   }

@@ -202,16 +202,16 @@ TEST(Check, DeadlockSaysWhoWaitsForWhat) {
   Plan plan = ring_plan(3);
   for (RankSteps& rank : plan.ranks) std::swap(rank.lanes[0][0], rank.lanes[0][1]);
   expect_problem(plan,
-                 "rank 2 lane 0 step 0: recv_reduce output[1] <- 1 + input[1]: deadlock: waits for rank 1 lane 0 "
-                 "step 1 (send)");
+                 "rank 2 lane 0 step 0: recv_reduce output[1] <- 1 + input[1]: deadlock: waits for rank 1 lane 0 step "
+                 "1 (send)");
 }
 
 TEST(Check, LanesThatRaceAreFound) {
   Plan late = two_lane_plan(3);
   late.ranks[2].lanes[1][1].after = {};
   expect_problem(late,
-                 "rank 2 lane 1 step 1: reduce output[0] += scratch[0]: reads scratch[0], which lane 0 step 2 "
-                 "writes, and no `after` orders the two (race)");
+                 "rank 2 lane 1 step 1: reduce output[0] += scratch[0]: reads scratch[0], which lane 0 step 2 writes, "
+                 "and no `after` orders the two (race)");
   Plan early = two_lane_plan(3);
   early.ranks[1].lanes[0][3].after = {};
   expect_problem(early, "race");

@@ -319,8 +319,7 @@ std::string complaint_on(const std::string& from, const std::string& to) {
 TEST(Msccl, WhatCannotBeSaidInAPlanIsRefusedByName) {
   EXPECT_EQ(complaint_on("coll=\"allgather\"", "coll=\"alltoallv\""),
             "f.xml:1: <algo> has coll=\"alltoallv\"; allowed: allreduce, allgather, reducescatter, alltoall, "
-            "broadcast, reduce, "
-            "gather, scatter");
+            "broadcast, reduce, gather, scatter");
   EXPECT_EQ(complaint_on("proto=\"LL\"", "proto=\"LL256\""),
             "f.xml:1: <algo> has proto=\"LL256\"; allowed: Simple, LL, LL128");
   EXPECT_EQ(complaint_on("proto=\"LL\"", "proto=\"LL\" rate=\"2\"").substr(0, 52),
@@ -373,14 +372,12 @@ TEST(Msccl, WaitsForWhatNeverComesAreRefused) {
   silent.replace(silent.find("depid=\"-1\" deps=\"-1\""), 20, "depid=\"2\" deps=\"0\"");
   EXPECT_EQ(complaint(silent),
             "f.xml:4: waits (depid, deps) for tb 2 step 0, and no step there from that one on has hasdep=\"1\": the "
-            "runtime would "
-            "wait forever");
+            "runtime would wait forever");
   File cycle("allgather", 1, 1);
   cycle.gpu(1).tb(-1, -1).step("cpy", "i0", "o0", 1, {1, 0}).tb(-1, -1).step("cpy", "i0", "s0", 1, {0, 0});
   EXPECT_EQ(complaint(cycle.text()),
             "f.xml:4: gpu 0 tb 0: copy output[0] <- input[0] after 1.0: deadlock: waits (after) for lane 1 step 0, in "
-            "a cycle (a "
-            "lane is a tb here)");
+            "a cycle (a lane is a tb here)");
   EXPECT_EQ(complaint_on("type=\"s\" srcbuf=\"i\" srcoff=\"0\" dstbuf=\"o\" dstoff=\"0\"",
                          "type=\"cpy\" srcbuf=\"i\" srcoff=\"0\" dstbuf=\"o\" dstoff=\"0\""),
             "f.xml:36: gpu 2 tb 0: recv output[0] <- 0: waits forever for a message from rank 0 on channel 0");

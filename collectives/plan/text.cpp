@@ -337,8 +337,8 @@ void check_need(const Plan& plan, std::string_view text, std::string_view source
   if (need.moves <= 0x1p20 + of_text && need.bytes <= 0x1p24 + of_text) return;
   throw core::usage_error(
       fmt::format("{}: {} chunks per block, {} scratch chunks and steps that move {:g} chunks are too many for {} "
-                  "ranks and a text of "
-                  "this length; allowed: fewer chunks, as executors cut them into segments by themselves",
+                  "ranks and a text of this length; allowed: fewer chunks, as executors cut them into segments by "
+                  "themselves",
                   source, plan.chunks_per_block, plan.scratch_chunks, need.moves, plan.num_ranks));
 }
 

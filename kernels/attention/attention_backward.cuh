@@ -58,7 +58,7 @@ struct alignas(kWide ? 16 : sizeof(T)) RowPiece {
   T at[kElems];
 };
 template <class T>
-__device__ int numbers_lanes(const AttentionGeometry& g) {
+__host__ __device__ int numbers_lanes(const AttentionGeometry& g) {
   const int pieces = g.wide ? g.head_columns / RowPiece<T, true>::kElems : g.head_columns;
   int lanes = 32;
   while (lanes / 2 >= pieces) lanes /= 2;

@@ -1,7 +1,8 @@
 // The rows, columns and tiles that a block of an attention kernel works on: arithmetic that needs no device.
 //
 // The kernels here are templates over Lane, the operations of one thread on the device (cuda_lane.cuh). The test
-// compiles them for the CPU, with __device__ defined as nothing, and runs them on an emulated block (emulated_block.h).
+// compiles them for the CPU, with __device__ and __host__ defined as nothing, and runs them on an emulated block
+// (emulated_block.h).
 #pragma once
 
 #include <algorithm>

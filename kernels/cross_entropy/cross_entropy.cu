@@ -64,6 +64,7 @@ __device__ __forceinline__ void for_other_packs(int columns, int valid_columns, 
 // the target; the thread that stores the target's pack then stores the target's element again.
 struct Gradient {
   float shift;
+  float sum;
   float inverse_sum;
   float scale;
   int valid_columns;
@@ -91,7 +92,8 @@ struct Gradient {
     for_thread_packs<kItems>(whole_columns<kItems>(valid_columns), load,
                              [&](int c, const Pack<T, kItems>& pack) { of(pack).store_once(logits + c); });
     for_other_packs<kItems>(columns, valid_columns, [&](int c) { of(load(c), valid_columns - c).store(logits + c); });
-    if (mine) logits[target] = from_f32<T>(scale * (ExpSum::power_of(target_logit, shift) * inverse_sum - 1.0F));
+    // Divided, not multiplied by the inverse: a probability of 1 gives a gradient of 0.
+    if (mine) logits[target] = from_f32<T>(scale * (ExpSum::power_of(target_logit, shift) / sum - 1.0F));
   }
 };
 
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) whole_kernel(Whole<T>
     });
     const ExpSum all = row_reduce(mine);
     if (first_thread) args.losses[row] = loss_of(all, target_logit);
-    const Gradient gradient{ExpSum::shift_of(all.maximum), 1.0F / all.sum, args.scale, valid_columns,
+    const Gradient gradient{ExpSum::shift_of(all.maximum), all.sum, 1.0F / all.sum, args.scale, valid_columns,
                             here ? target - begin : -1};
     gradient.store<T, kItems>(logits, slice.columns,
                               [&](int c) { return stash.template load_again<kItems>(logits, c); });
@@ -191,10 +193,11 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) finish_kernel(Finish<
     }
     const float shift = ExpSum::shift_of(merged.row.maximum);
     // power_of() returns powers with a factor that this sum does not have, see ExpSum.
-    const float inverse_sum = 1.0F / (merged.row.sum * ExpSum::power_of(merged.row.maximum, shift));
+    const float sum = merged.row.sum * ExpSum::power_of(merged.row.maximum, shift);
     const std::int64_t column = target - args.first_id;
     const bool here = target >= 0 && column >= 0 && column < args.valid_columns;
-    const Gradient gradient{shift, inverse_sum, args.scale, args.valid_columns, here ? static_cast<int>(column) : -1};
+    const Gradient gradient{
+        shift, sum, 1.0F / sum, args.scale, args.valid_columns, here ? static_cast<int>(column) : -1};
     gradient.store<T, kItems>(logits, args.columns, [&](int c) { return Pack<T, kItems>::load(logits + c); });
   });
 }

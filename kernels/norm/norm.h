@@ -28,23 +28,37 @@ void with_norm(Norm norm, Visit&& visit) {
   return visit(std::integral_constant<Norm, Norm::rms>{});
 }
 
-// With a residual, sum = x + residual, and the norm is computed of this sum as it was rounded to its dtype.
+// The whole norm; or, where several ranks have some columns of each row, its two parts: `sums` adds up what a rank's
+// columns contribute to two numbers per row, and when these are summed over the ranks, `rest` does what remains (Xu et
+// al. 2021, arXiv:2104.05343, section 3.2.2). A variance from sums of squares loses digits if the mean is far from 0.
+// Only on the CPU.
+enum class NormPart : std::uint8_t { whole, sums, rest };
+constexpr std::int64_t sums_per_row(Norm norm) {
+  return norm == Norm::layer ? 2 : 1;
+}
+
+// With a residual, sum = x + residual, and the norm is computed of this sum as it was rounded to its dtype. In parts,
+// the first one makes this sum.
 struct NormForward {
   Norm norm;
   std::int64_t rows;
   std::int64_t columns;
   bool with_residual = false;
   float epsilon = 1e-5F;
-  In x = {};         // [rows, columns]
-  In residual = {};  // [rows, columns], if with_residual
-  In gamma = {};     // [columns]
-  In beta = {};      // [columns], LayerNorm only
-  Out sum = {};      // [rows, columns], if with_residual
-  Out y = {};        // [rows, columns]
-  Out mean = {};     // [rows] f32, LayerNorm only
-  Out rstd = {};     // [rows] f32
+  NormPart part = NormPart::whole;
+  std::int64_t ranks = 1;  // that have as many columns each
+  In x = {};               // [rows, columns]; in `rest` with a residual, the sum
+  In residual = {};        // [rows, columns], if with_residual
+  In gamma = {};           // [columns]
+  In beta = {};            // [columns], LayerNorm only
+  Out sum = {};            // [rows, columns], if with_residual
+  Out y = {};              // [rows, columns]
+  Out mean = {};           // [rows] f32, LayerNorm only
+  Out rstd = {};           // [rows] f32
+  InOut sums = {};         // [rows, sums_per_row] f32, in parts: of x (LayerNorm only) and of its squares
 
   std::string_view name() const {
+    if (part != NormPart::whole) return part == NormPart::sums ? "norm_sums_fwd" : "norm_rest_fwd";
     if (norm == Norm::layer) return with_residual ? "residual_layernorm_fwd" : "layernorm_fwd";
     return with_residual ? "residual_rmsnorm_fwd" : "rmsnorm_fwd";
   }
@@ -52,14 +66,19 @@ struct NormForward {
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const std::int64_t all = self.rows * self.columns;
+    const bool is_layer = self.norm == Norm::layer;
+    const bool adds = self.with_residual && self.part != NormPart::rest;
+    const bool normalises = self.part != NormPart::sums;
     visit("x", self.x, all, kActivations);
     const DTypes same(self.x.dtype);
-    if (self.with_residual) visit("residual", self.residual, all, same);
-    visit("gamma", self.gamma, self.columns, same);
-    if (self.norm == Norm::layer) visit("beta", self.beta, self.columns, same);
-    if (self.with_residual) visit("sum", self.sum, all, same);
+    if (adds) visit("residual", self.residual, all, same);
+    if (normalises) visit("gamma", self.gamma, self.columns, same);
+    if (normalises && is_layer) visit("beta", self.beta, self.columns, same);
+    if (adds) visit("sum", self.sum, all, same);
+    if (self.part != NormPart::whole) visit("sums", self.sums, sums_per_row(self.norm) * self.rows, kF32);
+    if (!normalises) return;
     visit("y", self.y, all, same);
-    if (self.norm == Norm::layer) visit("mean", self.mean, self.rows, kF32);
+    if (is_layer) visit("mean", self.mean, self.rows, kF32);
     visit("rstd", self.rstd, self.rows, kF32);
   }
 };
@@ -73,17 +92,23 @@ struct NormBackward {
   std::int64_t rows;
   std::int64_t columns;
   bool with_residual = false;
-  In dy = {};         // [rows, columns]
-  In dsum = {};       // [rows, columns], if with_residual
-  In x = {};          // [rows, columns]: the norm's input; with a residual, the sum
-  In gamma = {};      // [columns]
-  In mean = {};       // [rows] f32, LayerNorm only
-  In rstd = {};       // [rows] f32
-  Out dx = {};        // [rows, columns], may be dy or dsum
-  InOut dgamma = {};  // [columns] f32
-  InOut dbeta = {};   // [columns] f32, LayerNorm only
+  NormPart part = NormPart::whole;  // the first one makes the parameter gradients
+  std::int64_t ranks = 1;           // that have as many columns each
+  In dy = {};                       // [rows, columns]
+  In dsum = {};                     // [rows, columns], if with_residual
+  In x = {};                        // [rows, columns]: the norm's input; with a residual, the sum
+  In gamma = {};                    // [columns]
+  In mean = {};                     // [rows] f32, LayerNorm only
+  In rstd = {};                     // [rows] f32
+  Out dx = {};                      // [rows, columns], may be dy or dsum
+  InOut dgamma = {};                // [columns] f32
+  InOut dbeta = {};                 // [columns] f32, LayerNorm only
+  // [rows, sums_per_row] f32, in parts: of the gradient of the normalised x (LayerNorm only), and of its product with
+  // it
+  InOut sums = {};
 
   std::string_view name() const {
+    if (part != NormPart::whole) return part == NormPart::sums ? "norm_sums_bwd" : "norm_rest_bwd";
     if (norm == Norm::layer) return with_residual ? "residual_layernorm_bwd" : "layernorm_bwd";
     return with_residual ? "residual_rmsnorm_bwd" : "rmsnorm_bwd";
   }
@@ -93,12 +118,15 @@ struct NormBackward {
     const std::int64_t all = self.rows * self.columns;
     visit("dy", self.dy, all, kActivations);
     const DTypes same(self.dy.dtype);
-    if (self.with_residual) visit("dsum", self.dsum, all, same);
+    const bool makes_dx = self.part != NormPart::sums;
+    if (self.with_residual && makes_dx) visit("dsum", self.dsum, all, same);
     visit("x", self.x, all, same);
     visit("gamma", self.gamma, self.columns, same);
     if (self.norm == Norm::layer) visit("mean", self.mean, self.rows, kF32);
     visit("rstd", self.rstd, self.rows, kF32);
-    visit("dx", self.dx, all, same);
+    if (self.part != NormPart::whole) visit("sums", self.sums, sums_per_row(self.norm) * self.rows, kF32);
+    if (makes_dx) visit("dx", self.dx, all, same);
+    if (self.part == NormPart::rest) return;
     visit("dgamma", self.dgamma, self.columns, kF32);
     if (self.norm == Norm::layer) visit("dbeta", self.dbeta, self.columns, kF32);
   }

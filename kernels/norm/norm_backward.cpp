@@ -47,14 +47,16 @@ void add_row_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& v
   const T* dy = args.dy.as<T>() + row * columns;
   const T* x = args.x.as<T>() + row * columns;
   const T* gamma = args.gamma.as<T>();
+  const bool is_whole = args.part == NormPart::whole;
+  const T* const written = is_whole ? args.dx.as<T>() + row * columns : dy;
   RowPairs<kRows> means = all_rows<kRows>(0);
   RowPairs<kRows> slopes = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     const Pair scale = part.load(gamma + c);
     // Prefetches what the second pass needs, also the lines to be written, because stores wait for them one after
     // another.
-    if (args.with_residual) prefetch_rows<kRows>(args.dsum.as<T>() + row * columns, c);
-    if constexpr (!kStream) prefetch_rows<kRows>(args.dx.as<T>() + row * columns, c);
+    if (args.with_residual && is_whole) prefetch_rows<kRows>(args.dsum.as<T>() + row * columns, c);
+    if constexpr (!kStream) prefetch_rows<kRows>(written, c);
     Pair dgamma = load_pair(block.dgamma + c);
     Pair dbeta = kLayer ? load_pair(block.dbeta + c) : both(hn::Zero(d));
     for (std::size_t r = 0; r < kRows; ++r) {
@@ -83,14 +85,15 @@ template <bool kStream, std::size_t kRows, class T>
 void write_rows(const NormBackward& args, std::size_t row, const RowValues<kRows>& values) {
   const F32 d;
   const auto columns = static_cast<std::size_t>(args.columns);
+  const auto count = static_cast<float>(args.columns * args.ranks);
   const std::size_t first = row * columns;
   const T* gamma = args.gamma.as<T>();
   RowFloats<kRows> along;
   RowFloats<kRows> rest;
   for (std::size_t r = 0; r < kRows; ++r) {
-    const float slope = values.slope[r] / static_cast<float>(columns);
+    const float slope = values.slope[r] / count;
     along[r] = -values.rstd[r] * values.rstd[r] * slope;
-    rest[r] = -values.rstd[r] * (values.mean[r] / static_cast<float>(columns) + values.shift[r] * slope);
+    rest[r] = -values.rstd[r] * (values.mean[r] / count + values.shift[r] * slope);
   }
   const std::size_t next = first + kRows * columns;
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
@@ -119,6 +122,20 @@ void write_rows(const NormBackward& args, std::size_t row, const RowValues<kRows
   });
 }
 
+// In parts: stores a rank's sums, or loads those of all ranks.
+template <bool kLayer, std::size_t kRows>
+void exchange_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& values) {
+  float* sums = args.sums.as<float>() + row * (kLayer ? 2 : 1);
+  const auto exchange = [&](float& sum, float& value) {
+    const bool stores = args.part == NormPart::sums;
+    (stores ? sum : value) = stores ? value : sum;
+  };
+  for (std::size_t r = 0; r < kRows; ++r) {
+    if constexpr (kLayer) exchange(*sums++, values.mean[r]);
+    exchange(*sums++, values.slope[r]);
+  }
+}
+
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
 void backward_group(const NormBackward& args, std::size_t row, const BlockSums& block) {
   RowValues<kRows> values{};
@@ -126,8 +143,9 @@ void backward_group(const NormBackward& args, std::size_t row, const BlockSums& 
     values.rstd[r] = args.rstd.as<float>()[row + r];
     if constexpr (kLayer) values.shift[r] = -args.mean.as<float>()[row + r] * values.rstd[r];
   }
-  add_row_sums<kStream, kLayer, kRows, T>(args, row, values, block);
-  write_rows<kStream, kRows, T>(args, row, values);
+  if (args.part != NormPart::rest) add_row_sums<kStream, kLayer, kRows, T>(args, row, values, block);
+  if (args.part != NormPart::whole) exchange_sums<kLayer, kRows>(args, row, values);
+  if (args.part != NormPart::sums) write_rows<kStream, kRows, T>(args, row, values);
 }
 
 template <bool kStream, bool kLayer, class T>
@@ -219,13 +237,17 @@ std::int64_t rows_of_block(std::int64_t rows) {
 // residual adds C.
 Cost cost_of(const NormBackward& args) {
   const auto columns = static_cast<double>(args.columns);
-  double row_flops = args.norm == Norm::layer ? 13 * columns + 2 : 9 * columns + 1;
-  if (args.with_residual) row_flops += columns;
+  const bool layer = args.norm == Norm::layer;
+  double row_flops = layer ? 13 * columns + 2 : 9 * columns + 1;
+  if (args.part == NormPart::sums) row_flops = (layer ? 9 : 7) * columns;
+  if (args.part == NormPart::rest) row_flops = (layer ? 7 * columns + 2 : 5 * columns + 1);
+  if (args.with_residual && args.part != NormPart::sums) row_flops += columns;
   return cost_of_operands(static_cast<double>(args.rows) * row_flops, args);
 }
 
 void run_cpu(const NormBackward& args, ThreadPool& pool) {
-  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.dx.dtype, args.dx.elems));
+  const bool stream =
+      args.part == NormPart::whole && pool.kept<Caches>().outgrown_by(size_bytes(args.dx.dtype, args.dx.elems));
   const std::int64_t rows = rows_of_block(args.rows);
   const std::int64_t num_blocks = (args.rows + rows - 1) / rows;
   const std::size_t stride = (args.norm == Norm::layer ? 2 : 1) * HWY_DYNAMIC_DISPATCH(sum_elems)(args.columns);
@@ -238,6 +260,7 @@ void run_cpu(const NormBackward& args, ThreadPool& pool) {
       HWY_DYNAMIC_DISPATCH(backward)(args, stream, block_sums, block * rows, end);
     }
   });
+  if (args.part == NormPart::rest) return;
   constexpr std::int64_t kGrain = 512;  // columns; a multiple of the vector pairs of every instruction set
   pool.for_ranges(args.columns, kGrain, [&](auto begin, auto end) {
     HWY_DYNAMIC_DISPATCH(finish)(args, sums, num_blocks, begin, end);

@@ -1,3 +1,4 @@
+#include "core/error.h"
 #include "kernels/base/cuda_column_parts.cuh"
 #include "kernels/base/cuda_loops.cuh"
 #include "kernels/norm/norm.h"
@@ -350,6 +351,7 @@ void backward(const NormBackward& args, CudaContext& cuda) {
 }  // namespace
 
 void run_cuda(const NormBackward& args, CudaContext& cuda) {
+  LOCKSTEP_CHECK(args.part == NormPart::whole, "a norm in parts is only on the CPU");
   with_packs(args.dy.dtype, args.columns, {args.dy.data, args.dsum.data, args.x.data, args.gamma.data, args.dx.data},
              [&](auto zero, auto items) {
                with_norm(args.norm, [&](auto norm) {

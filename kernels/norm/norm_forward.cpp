@@ -125,8 +125,48 @@ Rows<T> rows_from(const NormForward& args, std::size_t row) {
   return {args.x.as<T>() + first, args.residual.as<T>() + first, args.sum.as<T>() + first, args.y.as<T>() + first};
 }
 
+// The part that makes a rank's sums, of squares too, as the mean of all columns is not known yet.
+template <bool kLayer, std::size_t kRows, class T>
+void sums_of_group(const NormForward& args, std::size_t row) {
+  const auto columns = static_cast<std::size_t>(args.columns);
+  const std::size_t first = row * columns;
+  const T* x = args.x.as<T>() + first;
+  if (args.with_residual) {
+    T* const sum = args.sum.as<T>() + first;
+    add_residuals<false, !kLayer, kRows>(Rows<T>{x, args.residual.as<T>() + first, sum, sum}, sum, columns);
+    x = sum;
+  }
+  const RowFloats<kRows> total = kLayer ? sums<kRows>(x, columns) : RowFloats<kRows>{};
+  const RowFloats<kRows> squares = square_sums<true, kRows>(x, x, columns, RowFloats<kRows>{});
+  float* to = args.sums.as<float>() + row * (kLayer ? 2 : 1);
+  for (std::size_t r = 0; r < kRows; ++r) {
+    if constexpr (kLayer) *to++ = total[r];
+    *to++ = squares[r];
+  }
+}
+
+// The part that has the sums over all columns.
+template <bool kLayer, std::size_t kRows, class T>
+void rest_of_group(const NormForward& args, std::size_t row) {
+  const auto count = static_cast<float>(args.columns * args.ranks);
+  const float* from = args.sums.as<float>() + row * (kLayer ? 2 : 1);
+  RowFloats<kRows> mean{};
+  RowFloats<kRows> rstd;
+  for (std::size_t r = 0; r < kRows; ++r) {
+    if constexpr (kLayer) mean[r] = args.mean.as<float>()[row + r] = *from++ / count;
+    const float variance = *from++ / count - mean[r] * mean[r];
+    args.rstd.as<float>()[row + r] = rstd[r] = 1 / std::sqrt(std::max(variance, 0.0F) + args.epsilon);
+  }
+  const std::size_t first = row * static_cast<std::size_t>(args.columns);
+  const T* const x = args.x.as<T>() + first;
+  T* const y = args.y.as<T>() + first;
+  write_rows<false, kLayer, kRows>(args, Rows<T>{x, x, y, y}, x, y, mean, rstd);
+}
+
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
 void forward_group(const NormForward& args, std::size_t row) {
+  if (args.part == NormPart::sums) return sums_of_group<kLayer, kRows, T>(args, row);
+  if (args.part == NormPart::rest) return rest_of_group<kLayer, kRows, T>(args, row);
   constexpr std::size_t kKeptElems = 8192;
   HWY_ALIGN T kept[kStream ? kKeptElems : 1];  // sums that are written with non-temporal stores
   const auto columns = static_cast<std::size_t>(args.columns);
@@ -197,16 +237,22 @@ constexpr std::int64_t kGrain = 4;  // rows
 
 // FLOPs per row of C columns. LayerNorm: C additions and a division for the mean; 3 C and a division for the variance;
 // an addition, a square root and a division for rstd; 4 C for y. RMSNorm: 2 C and a division for the mean square; 3 for
-// rstd; 2 C for y. The residual adds C.
+// rstd; 2 C for y. The residual adds C. In parts: 2 C for each sum (C for the mean's); the rest as above, with two more
+// for a variance.
 Cost cost_of(const NormForward& args) {
   const auto columns = static_cast<double>(args.columns);
-  double row_flops = args.norm == Norm::layer ? 8 * columns + 5 : 4 * columns + 4;
-  if (args.with_residual) row_flops += columns;
+  const bool layer = args.norm == Norm::layer;
+  const double sums = (layer ? 3 : 2) * columns;
+  const double rest = (layer ? 4 : 2) * columns + (layer ? 7 : 4);
+  double row_flops = layer ? 8 * columns + 5 : 4 * columns + 4;
+  if (args.part != NormPart::whole) row_flops = args.part == NormPart::sums ? sums : rest;
+  if (args.with_residual && args.part != NormPart::rest) row_flops += columns;
   return cost_of_operands(static_cast<double>(args.rows) * row_flops, args);
 }
 
 void run_cpu(const NormForward& args, ThreadPool& pool) {
-  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.y.elems));
+  const bool stream =
+      args.part == NormPart::whole && pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.y.elems));
   pool.for_ranges(args.rows, kGrain, [&](auto begin, auto end) {
     HWY_DYNAMIC_DISPATCH(forward)(args, stream, begin, end);
   });

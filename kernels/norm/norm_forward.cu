@@ -1,3 +1,4 @@
+#include "core/error.h"
 #include "kernels/base/cuda_loops.cuh"
 #include "kernels/norm/norm.h"
 
@@ -150,6 +151,7 @@ void forward(const NormForward& args, CudaContext& cuda) {
 }  // namespace
 
 void run_cuda(const NormForward& args, CudaContext& cuda) {
+  LOCKSTEP_CHECK(args.part == NormPart::whole, "a norm in parts is only on the CPU");
   with_packs(args.x.dtype, args.columns,
              {args.x.data, args.residual.data, args.gamma.data, args.beta.data, args.sum.data, args.y.data},
              [&](auto zero, auto items) {

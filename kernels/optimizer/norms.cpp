@@ -50,27 +50,6 @@ double squares(const SumOfSquares& args, std::int64_t begin, std::int64_t end) {
   return sum;
 }
 
-// Returns whether a number is NaN or infinite: all bits of `exponent` are set.
-template <class Bits>
-bool all_finite(const Bits* x, std::size_t count, Bits exponent) {
-  const hn::ScalableTag<Bits> d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto ones = hn::Set(d, exponent);
-  auto bad = hn::MaskFromVec(hn::Zero(d));
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) bad = hn::Or(bad, hn::Eq(hn::And(hn::LoadU(d, x + i), ones), ones));
-  bool finite = hn::AllFalse(d, bad);
-  for (; i < count; ++i) finite = finite && (x[i] & exponent) != exponent;
-  return finite;
-}
-
-bool is_finite(const FiniteCheck& args, std::int64_t begin, std::int64_t end) {
-  const auto count = static_cast<std::size_t>(end - begin);
-  if (args.x.dtype == core::DType::f32) return all_finite(args.x.as<std::uint32_t>() + begin, count, 0x7f800000u);
-  const std::uint16_t exponent = args.x.dtype == core::DType::bf16 ? 0x7f80 : 0x7c00;
-  return all_finite(args.x.as<std::uint16_t>() + begin, count, exponent);
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace lockstep::kernels
@@ -80,40 +59,27 @@ HWY_AFTER_NAMESPACE();
 namespace lockstep::kernels {
 namespace {
 HWY_EXPORT(squares);
-HWY_EXPORT(is_finite);
 
 // Elements per piece: few enough that f32 sums are accurate to 6 digits, many enough that f64 sums over pieces cost
 // nothing.
 constexpr std::int64_t kPiece = std::int64_t{1} << 14;
 
-// Computes [piece] = work(begin, end) for each piece's elements on all threads; each thread takes consecutive pieces,
-// because it prefetches beyond the end of a piece.
-template <class T, class Work>
-std::span<T> of_pieces(std::int64_t count, ThreadPool& pool, Work&& work) {
-  const std::int64_t num_pieces = (count + kPiece - 1) / kPiece;
-  const std::span<T> results = pool.scratch_of<T>(-1, static_cast<std::size_t>(num_pieces));
-  pool.for_ranges(num_pieces, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t piece = first; piece < last; ++piece) {
-      const std::int64_t end = (piece + 1) * kPiece;
-      results[static_cast<std::size_t>(piece)] = work(piece * kPiece, end < count ? end : count);
-    }
-  });
-  return results;
-}
 }  // namespace
 
+// Each thread takes consecutive pieces, because it prefetches beyond the end of a piece.
 void run_cpu(const SumOfSquares& args, ThreadPool& pool) {
+  const std::int64_t num_pieces = (args.count + kPiece - 1) / kPiece;
+  const std::span<double> sums = pool.scratch_of<double>(-1, static_cast<std::size_t>(num_pieces));
+  pool.for_ranges(num_pieces, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t piece = first; piece < last; ++piece) {
+      const std::int64_t begin = piece * kPiece;
+      const std::int64_t end = begin + kPiece < args.count ? begin + kPiece : args.count;
+      sums[static_cast<std::size_t>(piece)] = HWY_DYNAMIC_DISPATCH(squares)(args, begin, end);
+    }
+  });
   double sum = 0;
-  const auto of_piece = [&](auto begin, auto end) { return HWY_DYNAMIC_DISPATCH(squares)(args, begin, end); };
-  for (double of_one : of_pieces<double>(args.count, pool, of_piece)) sum += of_one;
+  for (const double of_piece : sums) sum += of_piece;
   *args.sum.as<double>() = sum;
-}
-
-void run_cpu(const FiniteCheck& args, ThreadPool& pool) {
-  bool finite = true;
-  const auto of_piece = [&](auto begin, auto end) { return HWY_DYNAMIC_DISPATCH(is_finite)(args, begin, end); };
-  for (bool of_one : of_pieces<bool>(args.count, pool, of_piece)) finite = finite && of_one;
-  *args.finite.as<std::int32_t>() = finite ? 1 : 0;
 }
 
 void run_cpu(const ClipFactor& args, ThreadPool& /*pool*/) {

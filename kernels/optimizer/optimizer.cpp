@@ -223,10 +223,6 @@ Cost cost_of(const ClipFactor& args) {
   return cost_of_operands(static_cast<double>(args.shards) + 3, args);
 }
 
-Cost cost_of(const FiniteCheck& args) {
-  return cost_of_operands(0, args);
-}
-
 void run_cpu(const OptimizerStep& args, ThreadPool& pool) {
   if (!(args.clip.as<float>()[0] > 0)) return;
   const StepCoefficients c = coefficients_of(args);

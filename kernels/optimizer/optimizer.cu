@@ -1,6 +1,5 @@
 #include "kernels/optimizer/optimizer.h"
 
-#include <cfloat>
 #include <cmath>
 
 #include "kernels/base/cuda_elements.cuh"
@@ -168,75 +167,40 @@ void run_cuda(const OptimizerStep& args, CudaContext& cuda) {
   });
 }
 
-// SumOfSquares, ClipFactor and FiniteCheck: one result for a whole array, by two kernels. A block of the first kernel
-// processes the tiles block, block + blocks, ..., and writes its part to the workspace; one block then adds the parts
-// in order.
+// SumOfSquares: one sum for a whole array, by two kernels. A block of the first kernel processes the tiles block,
+// block + blocks, ..., and writes its part to the workspace; one block then adds the parts in order.
 namespace {
 
 constexpr int kAhead = 4;
 
 // Squares are in f32 and overflow to infinity, which is intended for gradients.
-struct SquareSum {
-  using Part = WideSum;
-  float sum = 0;
-  __device__ __forceinline__ void add(float x) { sum += x * x; }
-  __device__ __forceinline__ WideSum part() const { return {sum}; }
-  __device__ __forceinline__ static double result(WideSum all) { return all.value; }
-};
-
-struct NotFinite {
-  std::int32_t found = 0;
-  __device__ __forceinline__ static NotFinite combine(NotFinite a, NotFinite b) { return {a.found | b.found}; }
-  __device__ __forceinline__ NotFinite partner(int mask) const { return {__shfl_xor_sync(kAllLanes, found, mask)}; }
-};
-struct FiniteSearch {
-  using Part = NotFinite;
-  NotFinite mine;
-  __device__ __forceinline__ void add(float x) { mine.found |= fabsf(x) <= FLT_MAX ? 0 : 1; }
-  __device__ __forceinline__ NotFinite part() const { return mine; }
-  __device__ __forceinline__ static std::int32_t result(NotFinite all) { return 1 - all.found; }
-};
-
-template <class Summary, class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads)
-    parts_kernel(const T* x, std::int64_t count, typename Summary::Part* parts) {
+template <class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) squares_kernel(const T* x, std::int64_t count, WideSum* parts) {
   using InPack = Pack<T, kItems>;
   const std::int64_t thread = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   const std::int64_t threads = std::int64_t{gridDim.x} * kBlockThreads;
   const std::int64_t whole = count / kItems * kItems;
-  Summary mine;
+  float sum = 0;
   for_packs<kAhead>(
       thread * kItems, threads * kItems, whole, [&](std::int64_t i) { return InPack::load(x + i); },
       [&](std::int64_t, const InPack& pack) {
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) mine.add(pack[i]);
+        for (int i = 0; i < kItems; ++i) sum += pack[i] * pack[i];
       });
-  if (kItems > 1 && whole + thread < count) mine.add(to_f32(x[whole + thread]));
-  const auto part = block_reduce(mine.part());
+  if (kItems > 1 && whole + thread < count) {
+    const float last = to_f32(x[whole + thread]);
+    sum += last * last;
+  }
+  const WideSum part = block_reduce(WideSum{sum});
   if (threadIdx.x == 0) parts[blockIdx.x] = part;
 }
 
-template <class Summary, class Result>
 __global__ void __launch_bounds__(kBlockThreads)
-    result_kernel(const typename Summary::Part* parts, std::int64_t num_parts, Result* result) {
-  using Part = typename Summary::Part;
-  Part mine;
-  for (std::int64_t p = threadIdx.x; p < num_parts; p += kBlockThreads) mine = Part::combine(mine, parts[p]);
-  const Part all = block_reduce(mine);
-  if (threadIdx.x == 0) *result = Summary::result(all);
-}
-
-template <class Summary, class Result>
-void summarize(CudaContext& cuda, const char* name, const In& x, std::int64_t count, Result* result) {
-  using Part = typename Summary::Part;
-  with_packs(x.dtype, 0, {x.data}, [&](auto zero, auto items) {
-    using T = decltype(zero);
-    const std::int64_t tile = std::int64_t{kBlockThreads} * kAhead * items;
-    const std::int64_t parts = part_blocks((count + tile - 1) / tile, cuda.num_multiprocessors());
-    auto* const memory = static_cast<Part*>(cuda.workspace(static_cast<std::size_t>(parts) * sizeof(Part)));
-    launch(cuda, name, {.blocks = parts}, parts_kernel<Summary, T, decltype(items)::value>, x.as<T>(), count, memory);
-    launch(cuda, name, {.blocks = 1}, result_kernel<Summary, Result>, memory, parts, result);
-  });
+    sum_of_parts_kernel(const WideSum* parts, std::int64_t num_parts, double* sum) {
+  WideSum mine;
+  for (std::int64_t p = threadIdx.x; p < num_parts; p += kBlockThreads) mine = WideSum::combine(mine, parts[p]);
+  const WideSum all = block_reduce(mine);
+  if (threadIdx.x == 0) *sum = all.value;
 }
 
 // Adds in the order of the shards: there are few.
@@ -254,11 +218,15 @@ __global__ void clip_factor_kernel(const double* sums, std::int64_t shards, floa
 }  // namespace
 
 void run_cuda(const SumOfSquares& args, CudaContext& cuda) {
-  summarize<SquareSum>(cuda, "sum_of_squares", args.x, args.count, args.sum.as<double>());
-}
-
-void run_cuda(const FiniteCheck& args, CudaContext& cuda) {
-  summarize<FiniteSearch>(cuda, "finite_check", args.x, args.count, args.finite.as<std::int32_t>());
+  with_packs(args.x.dtype, 0, {args.x.data}, [&](auto zero, auto items) {
+    using T = decltype(zero);
+    const std::int64_t tile = std::int64_t{kBlockThreads} * kAhead * items;
+    const std::int64_t parts = part_blocks((args.count + tile - 1) / tile, cuda.num_multiprocessors());
+    auto* const memory = static_cast<WideSum*>(cuda.workspace(static_cast<std::size_t>(parts) * sizeof(WideSum)));
+    launch(cuda, "sum_of_squares", {.blocks = parts}, squares_kernel<T, decltype(items)::value>, args.x.as<T>(),
+           args.count, memory);
+    launch(cuda, "sum_of_squares", {.blocks = 1}, sum_of_parts_kernel, memory, parts, args.sum.as<double>());
+  });
 }
 
 void run_cuda(const ClipFactor& args, CudaContext& cuda) {

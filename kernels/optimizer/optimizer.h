@@ -105,36 +105,18 @@ struct ClipFactor {
   }
 };
 
-// finite = 1 if all of x is finite, else 0. For scaled f16 gradients, before they are used.
-struct FiniteCheck {
-  std::int64_t count;
-  In x = {};        // [count] f32, bf16 or f16
-  Out finite = {};  // [1] i32
-
-  std::string_view name() const { return "finite_check"; }
-  void check_shape() const { check_at_least(name(), "count", count, 1); }
-  template <class Self, class Visit>
-  static void visit_operands(Self& self, Visit&& visit) {
-    visit("x", self.x, self.count, kGradients);
-    visit("finite", self.finite, std::int64_t{1}, kI32);
-  }
-};
-
-// FLOPs per element: OptimizerRule::flops, and one more for grad_scale * clip; SumOfSquares 2, FiniteCheck 0.
-// ClipFactor: shards + 3 in total.
+// FLOPs per element: OptimizerRule::flops, and one more for grad_scale * clip; SumOfSquares 2. ClipFactor: shards + 3
+// in total.
 Cost cost_of(const OptimizerStep& args);
 Cost cost_of(const SumOfSquares& args);
 Cost cost_of(const ClipFactor& args);
-Cost cost_of(const FiniteCheck& args);
 
 void run_cpu(const OptimizerStep& args, ThreadPool& pool);
 void run_cpu(const SumOfSquares& args, ThreadPool& pool);
 void run_cpu(const ClipFactor& args, ThreadPool& pool);
-void run_cpu(const FiniteCheck& args, ThreadPool& pool);
 void run_cuda(const OptimizerStep& args, CudaContext& cuda);
 void run_cuda(const SumOfSquares& args, CudaContext& cuda);
 void run_cuda(const ClipFactor& args, CudaContext& cuda);
-void run_cuda(const FiniteCheck& args, CudaContext& cuda);
 
 // References: plain loops, for tests.
 
@@ -199,16 +181,6 @@ void reference(const ClipFactor& args, ReferenceData<S>& data) {
   const S factor = S(scale * static_cast<double>(args.most)) / (norm + S(kClipEpsilon));
   data["factor"][0] = factor > S(scale) ? S(scale) : factor;
   data["norm"][0] = norm;
-}
-
-template <class S>
-void reference(const FiniteCheck& /*args*/, ReferenceData<S>& data) {
-  bool finite = true;
-  using std::abs;
-  for (const S& x : data["x"]) {
-    if (!(abs(x) < S(INFINITY))) finite = false;
-  }
-  data["finite"][0] = S(finite ? 1 : 0);
 }
 
 }  // namespace lockstep::kernels

@@ -44,7 +44,6 @@ void add_of_length(std::vector<KernelCase>& cases, std::int64_t count, DType dty
     cases.push_back(case_of(shaped(step, dtype), shape));
   }
   cases.push_back(case_of(shaped(SumOfSquares{.count = count}, dtype), shape));
-  cases.push_back(make_case(FiniteCheck{.count = count}, {.shape = shape, .dtype = dtype}));
 }
 
 }  // namespace

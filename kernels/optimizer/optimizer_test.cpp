@@ -200,33 +200,6 @@ TEST(ClipFactor, OfWhatIsNotFinite) {
   EXPECT_TRUE(std::isnan(clipped({NAN, 1}, 1).norm));
 }
 
-template <class T>
-int finite_check(const std::vector<T>& x, DType dtype) {
-  std::int32_t finite = -1;
-  run_on_cpu(FiniteCheck{.count = static_cast<std::int64_t>(x.size())}, {x.data(), &finite}, 2, dtype);
-  return finite;
-}
-
-// Every position of a vector, of a tail and of a second piece.
-template <class Bits>
-void expect_found(DType dtype, Bits largest, Bits infinity, Bits nan) {
-  std::vector<Bits> x(20011, largest);
-  EXPECT_EQ(finite_check(x, dtype), 1);
-  for (std::size_t place : {0UL, 1UL, 31UL, 63UL, 64UL, 16383UL, 16384UL, 19999UL, 20000UL, 20010UL}) {
-    for (Bits bad : {infinity, nan}) {
-      x[place] = bad;
-      EXPECT_EQ(finite_check(x, dtype), 0) << core::name_of(dtype) << ' ' << place;
-      x[place] = largest;
-    }
-  }
-}
-
-TEST(FiniteCheck, FindsOneBadNumber) {
-  expect_found<std::uint32_t>(DType::f32, 0xff7fffffu, 0x7f800000u, 0xff800001u);
-  expect_found<std::uint16_t>(DType::bf16, 0xff7f, 0xff80, 0x7f81);
-  expect_found<std::uint16_t>(DType::f16, 0x7bff, 0x7c00, 0xfc01);
-}
-
 TEST(Optimizer, RefusesNumbersOutOfRange) {
   EXPECT_EQ(refusal(OptimizerStep{.count = 0}), "adamw: count is 0; allowed: at least 1");
   EXPECT_EQ(refusal(OptimizerStep{.count = 1, .step = 0}), "adamw: step is 0; allowed: at least 1");
@@ -248,7 +221,6 @@ TEST(Optimizer, RefusesNumbersOutOfRange) {
   EXPECT_EQ(refusal(ClipFactor{.shards = 0, .most = 1}), "clip_factor: shards is 0; allowed: at least 1");
   EXPECT_EQ(refusal(ClipFactor{.shards = 1, .most = 0}), "clip_factor: most is 0; allowed: finite numbers above 0");
   EXPECT_EQ(refusal(SumOfSquares{.count = -1}), "sum_of_squares: count is -1; allowed: at least 1");
-  EXPECT_EQ(refusal(FiniteCheck{.count = 0}), "finite_check: count is 0; allowed: at least 1");
 }
 
 TEST(Optimizer, RefusesOtherDTypes) {

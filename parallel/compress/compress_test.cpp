@@ -46,7 +46,7 @@ struct Outcome {
   std::int64_t bytes = 0;       // sent by all ranks in a call, counted in the plans
 };
 
-// `inputs`: [rank], the same in each of so many calls; `forgets`: before each.
+// `inputs`: [rank], the same in each of this many calls; `forgets`: before each.
 Outcome reduce(const Case& c, const std::vector<Vector>& inputs, int calls = 1, bool forgets = false) {
   Outcome outcome;
   outcome.results.resize(inputs.size());
@@ -301,7 +301,7 @@ TEST(Compression, AllWaysGiveAllRanksTheSameBitsAgainAndAgain) {
 }
 
 // The pending error is bounded, so that the mean of many results converges to the sum: its error falls with the number
-// of calls. Without feedback the error stays, except for elements that are drawn anew.
+// of calls. Without feedback the error stays, except for elements that are drawn again.
 TEST(Compression, FeedbackSendsInTheEndWhatWasLeftOut) {
   const auto inputs = random_inputs(3, 5003);
   for (const char* way : {"int8", "int4", "fp8", "sign", "topk:density=0.05", "threshold:at=0.4:density=0.1",

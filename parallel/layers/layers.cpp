@@ -104,6 +104,7 @@ void Fp8Products::weight_gradient(const Workspace& workspace, kernels::In x, ker
 namespace {
 
 void make(const Workspace& workspace, const NormLayer& layer, NormSaved& saved) {
+  if (!layer.is_last()) return;
   const auto numbers = [&] { return workspace.memory.make(MemoryKind::activations, core::DType::f32, layer.rows); };
   if (layer.norm == kernels::Norm::layer) saved.mean = numbers();
   saved.rstd = numbers();
@@ -114,12 +115,15 @@ kernels::NormForward forward_args(const NormLayer& layer, const NormWeights& wei
   return {.norm = layer.norm,
           .rows = layer.rows,
           .columns = layer.columns,
+          .part = layer.part,
+          .ranks = layer.ranks,
           .x = x,
           .gamma = weights.gamma,
           .beta = weights.beta,
           .y = y,
           .mean = saved.mean.out(),
-          .rstd = saved.rstd.out()};
+          .rstd = saved.rstd.out(),
+          .sums = layer.sums};
 }
 
 kernels::NormBackward backward_args(const NormLayer& layer, kernels::In gamma, kernels::In x, const NormSaved& saved,
@@ -127,6 +131,8 @@ kernels::NormBackward backward_args(const NormLayer& layer, kernels::In gamma, k
   return {.norm = layer.norm,
           .rows = layer.rows,
           .columns = layer.columns,
+          .part = layer.part,
+          .ranks = layer.ranks,
           .dy = {dy.data, dy.dtype, dy.elems},
           .x = x,
           .gamma = gamma,
@@ -134,7 +140,8 @@ kernels::NormBackward backward_args(const NormLayer& layer, kernels::In gamma, k
           .rstd = saved.rstd.in(),
           .dx = {dy.data, dy.dtype, dy.elems},
           .dgamma = into.gamma,
-          .dbeta = into.beta};
+          .dbeta = into.beta,
+          .sums = layer.sums};
 }
 
 }  // namespace
@@ -153,7 +160,8 @@ void NormLayer::forward(const Workspace& workspace, const NormWeights& weights, 
 void NormLayer::forward_of_sum(const Workspace& workspace, const NormWeights& weights, kernels::In x,
                                kernels::In residual, NormSaved& saved, kernels::Out sum, kernels::Out y) const {
   make(workspace, *this, saved);
-  kernels::NormForward args = forward_args(*this, weights, x, saved, y);
+  const kernels::In earlier_sum{sum.data, sum.dtype, sum.elems};
+  kernels::NormForward args = forward_args(*this, weights, is_first() ? x : earlier_sum, saved, y);
   args.with_residual = true;
   args.residual = residual;
   args.sum = sum;

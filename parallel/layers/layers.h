@@ -175,7 +175,15 @@ struct NormSaved {
 struct NormLayer {
   kernels::Norm norm;
   std::int64_t rows;
-  std::int64_t columns;
+  std::int64_t columns;  // on this rank
+  // Where `ranks` ranks have as many columns each, a norm runs in two parts: the sums that the first one makes,
+  // [rows, kernels::sums_per_row] f32, are summed over these ranks before the second. The first part of a forward makes
+  // `sum`, that of a backward the parameter gradients.
+  kernels::NormPart part = kernels::NormPart::whole;
+  std::int64_t ranks = 1;
+  kernels::InOut sums = {};
+  bool is_first() const { return part != kernels::NormPart::rest; }
+  bool is_last() const { return part != kernels::NormPart::sums; }
 
   void forward(const Workspace& workspace, const NormWeights& weights, kernels::In x, NormSaved& saved,
                kernels::Out y) const;

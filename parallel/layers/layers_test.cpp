@@ -79,7 +79,7 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
   Tensor zeros(std::int64_t elems) { return memory_.make_zeroed(MemoryKind::gradients, core::DType::f32, elems); }
   static Values values(const Tensor& tensor) { return {tensor.as<float>(), tensor.as<float>() + tensor.elems()}; }
   static Values share(const workload::Parameter& parameter, workload::TensorRank place, const Values& whole) {
-    Values part(static_cast<std::size_t>(workload::elems_of_share(parameter, place.ranks)));
+    Values part(static_cast<std::size_t>(workload::elems_of_share(parameter, place)));
     workload::for_each_run(parameter, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
       std::copy_n(whole.begin() + from, count, part.begin() + to);
     });

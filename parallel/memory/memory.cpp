@@ -88,8 +88,8 @@ void Memory::make_room(std::size_t size_bytes) {
   }
   if (!fits()) {
     throw core::usage_error(fmt::format(
-        "--device-memory is {} bytes, tensors use {} of them, and {} more are needed; allowed: more memory, a "
-        "smaller microbatch, recomputation, more ranks with --zero, or offloading",
+        "--device-memory is {} bytes, tensors use {} of them, and {} more are needed; allowed: more memory, a smaller "
+        "microbatch, recomputation, more ranks with --zero, or offloading",
         budget_, taken_, size));
   }
   taken_ += size;

@@ -75,8 +75,7 @@ ParameterStore::~ParameterStore() = default;
 
 void ParameterStore::Data::add_bucket(std::vector<std::size_t> members) {
   std::vector<std::int64_t> elems;
-  for (const std::size_t member : members)
-    elems.push_back(workload::elems_of_share(parameters.at(member), place.ranks));
+  for (const std::size_t member : members) elems.push_back(workload::elems_of_share(parameters.at(member), place));
   Bucket& bucket = buckets.emplace_back();
   const bool is_of_experts = options.expert_shards > 0 && parameters.at(members.front()).expert;
   bucket.shards = is_of_experts ? options.expert_shards : options.shards;

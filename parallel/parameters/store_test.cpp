@@ -156,7 +156,7 @@ TEST(Store, WeightsHaveTheShapeOfTheShare) {
   const std::vector<workload::Parameter> parameters = small_model();
   Ranks ranks({}, 1, {.place = {4, 3}});
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    EXPECT_EQ(ranks.store(0).weight(p).elems, workload::elems_of_share(parameters[p], 4));
+    EXPECT_EQ(ranks.store(0).weight(p).elems, workload::elems_of_share(parameters[p], {4}));
   }
   EXPECT_EQ(ranks.store(0).bucket_of(0), 2);
   EXPECT_EQ(ranks.store(0).num_buckets(), 3);

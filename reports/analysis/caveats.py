@@ -32,10 +32,10 @@ def crowded_text(lines: Iterable[Any]) -> str:
     crowded = sorted({(line.run.machine.cores, line.ranks) for line in lines if shares_cores(line)})
     if not crowded:
         return ""
-    told = [f"{joined([str(ranks) for of, ranks in crowded if of == cores])} ranks on {counted(cores, 'core')}"
+    chosen = [f"{joined([str(ranks) for of, ranks in crowded if of == cores])} ranks on {counted(cores, 'core')}"
             for cores in dict.fromkeys(cores for cores, _ in crowded)]
     what = "ranks" if all(ranks > cores for cores, ranks in crowded) else "threads of ranks"
-    return f"More {what} than cores: {joined(told)}, so times are also of waiting for a core."
+    return f"More {what} than cores: {joined(chosen)}, so times include waiting for a core."
 
 
 def caveat_of(lines: Iterable[Any]) -> str:
@@ -45,8 +45,8 @@ def caveat_of(lines: Iterable[Any]) -> str:
 
 
 def disturbed_text(lines: Iterable[Any]) -> str:
-    """Words in place of findings from lines that were timed on the processor while other programs used more than DISTURBED of it; empty if
-    none was. Such times are consistent, and wrong: what runs beside them decides which algorithm is fastest."""
+    """Words instead of findings from lines that were timed on the processor while other programs used more than DISTURBED of it; empty if
+    none was. Such times are consistent, and wrong: what runs at the same time decides which algorithm is fastest."""
     runs = [line.run for line in lines if getattr(line, "basis", "") in ("measured", "emulated")
             and not line.run.gpu and not line.run.gate]
     share = max((run.others_share or 0 for run in runs), default=0)
@@ -57,8 +57,8 @@ def disturbed_text(lines: Iterable[Any]) -> str:
 
 
 def limited(finding: Any, lines: Sequence[Any]) -> Any:
-    """The finding from these lines with what limits it: its own caveat, else that of the lines; or the words in place of what it says
-    of times. What was simulated has no limit, whatever else was timed for its page."""
+    """The finding from these lines with what limits it: its own caveat, else the caveat for the lines; or words that replace a statement
+    about times. What was simulated has no limit, whatever else was timed for its page."""
     if finding.badge == "simulated":
         return finding
     if finding.exact != finding.text and (text := disturbed_text(lines)):
@@ -68,4 +68,4 @@ def limited(finding: Any, lines: Sequence[Any]) -> Any:
 
 def findings_of(results: Iterable[Any]) -> list:
     """Findings of results with what limits them."""
-    return [limited(one, result.lines) for result in results for one in result.findings]
+    return [limited(finding, result.lines) for result in results for finding in result.findings]

@@ -47,12 +47,12 @@ class Comparison:
 
 
 def verdict_of(first: Point, second: Point) -> Verdict:
-    one, other = first.estimate, second.estimate
-    if certain_factor(other, one) > 1:
+    line, other = first.estimate, second.estimate
+    if certain_factor(other, line) > 1:
         return Verdict.FIRST
-    if certain_factor(one, other) > 1:
+    if certain_factor(line, other) > 1:
         return Verdict.SECOND
-    return Verdict.LEVEL if alike(one, other) else Verdict.UNDECIDED
+    return Verdict.LEVEL if alike(line, other) else Verdict.UNDECIDED
 
 
 def compare(first: Series, second: Series) -> Comparison:
@@ -67,17 +67,17 @@ def compare(first: Series, second: Series) -> Comparison:
 
 
 def _largest(spreads: Sequence[float]) -> float:
-    """A single sample has no spread, so those of others tell more."""
-    return max([one for one in spreads if one < inf], default=max(spreads, default=0.0))
+    """A single sample has no spread; the spreads of other series are more informative."""
+    return max([spread for spread in spreads if spread < inf], default=max(spreads, default=0.0))
 
 
 def spans_of(sizes: Sequence[int], answers: Sequence[object]) -> tuple[Span, ...]:
-    runs = groupby(zip(sizes, answers), key=lambda one: one[1])
+    runs = groupby(zip(sizes, answers), key=lambda pair: pair[1])
     return tuple(Span(answer, found[0][0], found[-1][0]) for answer, (*found,) in runs)
 
 
 def best_point(series: Sequence[Series], size: int) -> Point:
-    return min((point for one in series if (point := one.at(size))), key=lambda point: point.time_us)
+    return min((point for line in series if (point := line.at(size))), key=lambda point: point.time_us)
 
 
 def best_time(series: Sequence[Series], size: int) -> float:
@@ -90,30 +90,30 @@ def fastest_spans(series: Sequence[Series]) -> tuple[Span, ...]:
     Goes up the sizes and always takes the series that stays level with the best for longest, which gives the fewest
     ranges; of equals the one with the least summed log time. So noise does not change the winner at every size.
     """
-    sizes = sorted({size for one in series for size in one.sizes})
+    sizes = sorted({size for line in series for size in line.sizes})
     level = {size: _level_with_best(series, size) for size in sizes}
     answers: list[object] = []
     while len(answers) < len(sizes):
         rest = sizes[len(answers):]
-        lasts = {one.label: _lasts(level, rest, one.label) for one in series}
+        lasts = {line.label: _lasts(level, rest, line.label) for line in series}
         longest = max(lasts.values())
         if longest == 0:
             answers.append(Verdict.UNDECIDED)
             continue
         covered = rest[:longest]
-        candidates = [one for one in series if lasts[one.label] == longest]
-        chosen = min(candidates, key=lambda one: _log_time(one, covered))
+        candidates = [line for line in series if lasts[line.label] == longest]
+        chosen = min(candidates, key=lambda candidate: _log_time(candidate, covered))
         answers += [chosen.label] * longest
     return spans_of(sizes, answers)
 
 
 def spread_of(series: Sequence[Series], spans: Sequence[Span]) -> float:
-    """The largest spread that leaves some size undecided: that of the best there, or of what may be faster."""
+    """The largest spread that leaves some size undecided: of the fastest series there, or of one that may be faster."""
     spreads: list[float] = []
-    for size in {size for one in series for size in one.sizes}:
+    for size in {size for line in series for size in line.sizes}:
         if any(span.answer is Verdict.UNDECIDED and span.first <= size <= span.last for span in spans):
             best = best_point(series, size)
-            spreads += [point.estimate.spread for one in series if (point := one.at(size))
+            spreads += [point.estimate.spread for line in series if (point := line.at(size))
                         and (point is best or verdict_of(best, point) is Verdict.UNDECIDED)]
     return _largest(spreads)
 
@@ -124,7 +124,7 @@ def _close(ratio: float) -> bool:
 
 def _crossing(sizes: Sequence[int], ratios: Sequence[float], verdicts: Sequence[Verdict]) -> Optional[float]:
     """Straight lines between the tested sizes in log-log; None unless the ratio passes 1 exactly once and both sides are decided."""
-    sides = [span.answer for span in spans_of(sizes, [one for one in verdicts if one is not Verdict.LEVEL])]
+    sides = [span.answer for span in spans_of(sizes, [verdict for verdict in verdicts if verdict is not Verdict.LEVEL])]
     crossed = [i for i, (here, there) in enumerate(zip(ratios, ratios[1:])) if log(here) * log(there) < 0]
     if len(crossed) != 1 or len(sides) != 2 or Verdict.UNDECIDED in sides:
         return None
@@ -135,7 +135,7 @@ def _crossing(sizes: Sequence[int], ratios: Sequence[float], verdicts: Sequence[
 
 def _level_with_best(series: Sequence[Series], size: int) -> set[str]:
     """Series that no other is known to beat, or may beat by a factor that matters."""
-    points = {one.label: point for one in series if (point := one.at(size))}
+    points = {line.label: point for line in series if (point := line.at(size))}
     good = (Verdict.FIRST, Verdict.LEVEL)
     return {label for label, point in points.items()
             if all(verdict_of(point, other) in good for other in points.values() if other is not point)}
@@ -146,8 +146,8 @@ def _lasts(level: dict[int, set[str]], sizes: Sequence[int], label: str) -> int:
     return next((i for i, size in enumerate(sizes) if label not in level[size]), len(sizes))
 
 
-def _log_time(one: Series, sizes: Sequence[int]) -> float:
-    return sum(log(point.time_us) for size in sizes if (point := one.at(size)))
+def _log_time(series: Series, sizes: Sequence[int]) -> float:
+    return sum(log(point.time_us) for size in sizes if (point := series.at(size)))
 
 
 # Crossovers in words: spans of sizes to sentences.

@@ -90,20 +90,20 @@ def certain_factor(slow: Estimate, fast: Estimate) -> float:
     return least / fast.high if slow.value > fast.value * (1 + TOLERANCE) and 0 < fast.high < least else 1.0
 
 
-def alike(one: Estimate, other: Estimate) -> bool:
+def alike(line: Estimate, other: Estimate) -> bool:
     """True if samples exclude that one is slower by a factor that matters."""
-    return all(b.low > 0 and a.high / b.low < MATTERS for a, b in ((one, other), (other, one)))
+    return all(b.low > 0 and a.high / b.low < MATTERS for a, b in ((line, other), (other, line)))
 
 
 def undecided(spread: float, oversubscribed: Optional[bool] = None) -> str:
-    """Words in place of a finding, with what would decide it; `spread` is relative to the figure, or to the whole of which it is a
+    """Words instead of a finding, with what would decide it; `spread` is relative to the figure, or to the whole of which it is a
     share."""
-    told = "unknown, with fewer than three samples" if spread == inf else share_text(spread) if spread < 10 else "more than 1,000 %"
+    text = "unknown, with fewer than three samples" if spread == inf else share_text(spread) if spread < 10 else "more than 1,000 %"
     remedy = {None: "", True: "; fewer ranks than cores would decide it", False: "; more samples or less other load would decide it"}
-    return f"undecided on this machine: spread {told}{remedy[oversubscribed]}"
+    return f"undecided on this machine: spread {text}{remedy[oversubscribed]}"
 
 
-def told_share(share: Estimate, what: str = "") -> str:
+def decided_share(share: Estimate, what: str = "") -> str:
     """Words such as "63 % (58 % to 67 %) hidden", or that it is undecided; without an interval that is narrower than the rounding."""
     if share.half > PRECISE:
         return f"{what}: {undecided(share.half)}".removeprefix(": ")

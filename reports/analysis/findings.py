@@ -52,8 +52,8 @@ class WinnerMap(Group):
     @property
     def finding(self) -> str:
         """The fastest algorithm on the fewest and on the most ranks, and the widest margin."""
-        text = "; ".join(f"on {counted(one.first.ranks, 'rank')} {fastest_words(one)}"
-                         for one in (self.results[0], self.results[-1]))
+        text = "; ".join(f"on {counted(result.first.ranks, 'rank')} {fastest_words(result)}"
+                         for result in (self.results[0], self.results[-1]))
         text = f"{text[0].upper()}{text[1:]}."
         shared = {result.first.ranks for result in self.results if result.oversubscribed}
         widest = max((cell for cell in self.cells if cell.ranks not in shared), key=lambda cell: cell.margin, default=None)
@@ -63,7 +63,7 @@ class WinnerMap(Group):
                 f"{counted(widest.ranks, 'rank')}, {bytes_text(widest.bytes)}.")
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         return [(self.finding, "")]
 
 
@@ -71,12 +71,12 @@ def maps_of(results: Sequence[PanelResult]) -> tuple[WinnerMap, ...]:
     groups = by((result for result in results if len(result.series) > 1),
                 lambda result: setting_of(replace(result.first, ranks=0)))
     kept = [sorted(group, key=lambda result: result.first.ranks) for group in groups.values() if len(group) >= FEWEST]
-    return tuple(WinnerMap(f"map-{number}", tuple(row for one in group for row in one.lines), results=tuple(group))
+    return tuple(WinnerMap(f"map-{number}", tuple(row for line in group for row in line.lines), results=tuple(group))
                  for number, group in enumerate(kept, start=1))
 
 
 def _cell(panel: PanelResult, size: int) -> Cell:
-    points = sorted(((point, one.label) for one in panel.series if (point := one.at(size))), key=lambda one: (one[0].time_us, one[1]))
+    points = sorted(((point, series.label) for series in panel.series if (point := series.at(size))), key=lambda pair: (pair[0].time_us, pair[1]))
     (best, label), rest = points[0], points[1:]
     second, name = rest[0] if rest else (best, None)
     return Cell(panel.first.ranks, size, label, name, certain_factor(second.estimate, best.estimate))
@@ -101,4 +101,4 @@ def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
 
 
 def summary_text(findings: Iterable[Finding]) -> str:
-    return "\n".join(f"{one.headline}:\n  {' '.join(text for text in (one.text, one.caveat) if text)}" for one in findings)
+    return "\n".join(f"{finding.headline}:\n  {' '.join(text for text in (finding.text, finding.caveat) if text)}" for finding in findings)

@@ -58,9 +58,9 @@ def key_of(panel: Panel, variant: Variant) -> tuple:
 def fits_of(panels: Sequence[Panel]) -> Fits:
     """A fit, or the reason why there is none, for each way of running that has send_recv rows."""
     measured = [panel for panel in panels if panel.first.collective == "send_recv"]
-    series = by(((panel, one) for panel in measured for one in panel.series),
+    series = by(((panel, series) for panel in measured for series in panel.series),
                 lambda pair: key_of(pair[0], pair[1].variant), lambda pair: pair[1])
-    return {key: fit_points([point for one in found for point in one.points]) for key, found in series.items()}
+    return {key: fit_points([point for line in found for point in line.points]) for key, found in series.items()}
 
 
 def fit_points(points: Sequence[Point]) -> Union[Fit, NoFit]:
@@ -89,7 +89,7 @@ def _turn(value: float, steps: np.ndarray, wire: np.ndarray, points: Sequence[Po
     low, high = (np.array([max(end, 1e-3 * point.time_us) for point, end in zip(points, ends)]) for ends in
                  zip(*((point.estimate.low, min(point.estimate.high, 1e3 * point.time_us)) for point in points)))
     is_small = wire <= np.median(wire)
-    found = [robust_fit(steps, wire, np.where(is_small, one, other)) for one, other in ((low, high), (high, low))]
+    found = [robust_fit(steps, wire, np.where(is_small, line, other)) for line, other in ((low, high), (high, low))]
     ends = [alpha / max(beta, 1e-300) for alpha, beta in found]
     return Estimate(value, min(*ends, value), max(*ends, value))
 
@@ -111,7 +111,7 @@ def robust_fit(steps: np.ndarray, wire: np.ndarray, times: np.ndarray) -> tuple[
 
 @dataclass(frozen=True)
 class Prediction:
-    """Prediction of one series; `model` has its sizes with predicted in place of measured times."""
+    """Prediction of one series; `model` has its sizes with predicted instead of measured times."""
 
     label: str
     model: Series
@@ -142,8 +142,8 @@ def predictions_of(panel: Panel, fits: Fits) -> Predictions:
 
 
 def _reason(found: dict[str, Optional[Union[Fit, NoFit]]], panel: Panel) -> str:
-    told = next((fit.reason for fit in found.values() if isinstance(fit, NoFit)), None)
-    return told or f"there are no send/recv rows of the same build and transport at {panel.first.ranks} ranks"
+    text = next((fit.reason for fit in found.values() if isinstance(fit, NoFit)), None)
+    return text or f"there are no send/recv rows of the same build and transport at {panel.first.ranks} ranks"
 
 
 def predict(series: Series, fit: Optional[Fit]) -> Optional[Prediction]:

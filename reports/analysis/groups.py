@@ -44,8 +44,8 @@ def setting_of(line: Any) -> tuple:
 
 @dataclass(frozen=True)
 class Group:
-    """Lines that one section shows. A kind of group has a name, and in `told` its findings: sentences, what explains them,
-    and the part of them that does not depend on times, if there is one."""
+    """Lines that one section shows. A kind of group has a name, and in `statements` its findings: a sentence, its explanation,
+    and the part that does not depend on times, if there is one."""
 
     anchor: str
     lines: tuple[Any, ...]
@@ -60,8 +60,8 @@ class Group:
         """`groups` have places, which are named if there are several."""
         groups = list(groups)
         several = len({place for place, _ in groups if place}) > 1
-        return tuple(replace(one, place=place) if several else one
-                     for one, (place, _) in zip(cls.all_of(kind, (lines for _, lines in groups)), groups))
+        return tuple(replace(line, place=place) if several else line
+                     for line, (place, _) in zip(cls.all_of(kind, (lines for _, lines in groups)), groups))
 
     @property
     def first(self) -> Any:
@@ -74,7 +74,7 @@ class Group:
 
     @property
     def findings(self) -> list[Finding]:
-        return [Finding(self.headline, text, why, self.basis, self.anchor, exact="".join(exact)) for text, why, *exact in self.told if text]
+        return [Finding(self.headline, text, why, self.basis, self.anchor, exact="".join(exact)) for text, why, *exact in self.statements if text]
 
     @property
     def headline(self) -> str:

@@ -122,7 +122,7 @@ def variant_of(row: Row) -> Variant:
 
 
 def labels_of(rows: Iterable[Row]) -> dict[tuple[str, Variant], str]:
-    """Names of the series of a panel: the algorithm, with as much of the variant as tells them apart.
+    """Names of the series of a panel: the algorithm, with as much of the variant as distinguishes them.
 
     The transport is included wherever a panel has several, so that nobody mistakes MPI's numbers for shared memory's.
     """
@@ -156,12 +156,12 @@ def _order(row: Row) -> tuple:
 IMPLAUSIBLE = 8  # an algorithm that changes with the size, or a message that leaves a cache, takes less than this longer
 
 
-def _checked(one: Series) -> Series:
+def _checked(series: Series) -> Series:
     """The series with points that know whether they are plausible by its 5th percentiles at other sizes: a smaller message takes no
     longer, and a larger one no more than in proportion to its bytes. What is far beyond that waited for a core."""
     def allowed(point: Point) -> float:
-        return IMPLAUSIBLE * min(other.stats.p5 * max(point.bytes / other.bytes, 1) for other in one.points)
-    return replace(one, points=tuple(replace(point, plausible=point.stats.p5 <= allowed(point)) for point in one.points))
+        return IMPLAUSIBLE * min(other.stats.p5 * max(point.bytes / other.bytes, 1) for other in series.points)
+    return replace(series, points=tuple(replace(point, plausible=point.stats.p5 <= allowed(point)) for point in series.points))
 
 
 def _is_plotted(row: Row) -> bool:

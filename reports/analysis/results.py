@@ -73,13 +73,13 @@ def family_of(algorithm: str) -> Optional[str]:
 
 
 def family(name: str, series: Sequence[Series], variant: Variant) -> Optional[Family]:
-    members = tuple(one for one in series if one.variant == variant and family_of(one.algorithm) == name)
+    members = tuple(line for line in series if line.variant == variant and family_of(line.algorithm) == name)
     return Family(name, members, envelope(members)) if members else None
 
 
 def envelope(members: Sequence[Series]) -> Series:
-    sizes = sorted({size for one in members for size in one.sizes})
-    fastest = (min((p for one in members if (p := one.at(size))), key=lambda p: p.time_us) for size in sizes)
+    sizes = sorted({size for member in members for size in member.sizes})
+    fastest = (min((p for member in members if (p := member.at(size))), key=lambda p: p.time_us) for size in sizes)
     first = members[0]
     return Series(first.label, first.algorithm, first.variant, tuple(fastest))
 
@@ -117,8 +117,8 @@ def _model_text(first: Family, second: Family, measured: Comparison, predictions
         return ""
     model = compare(_predicted(first, predictions), _predicted(second, predictions))
     same = model.spans == measured.spans
-    said = " just these ranges" if same else ": " + comparison_text(first.called, second.called, model)
-    return (f"{_source_text(known[0])}{said}{_crossings_text(measured, model)}."
+    text = " just these ranges" if same else ": " + comparison_text(first.called, second.called, model)
+    return (f"{_source_text(known[0])}{text}{_crossings_text(measured, model)}."
             f"{_disagreement(first, second, measured, model)}")
 
 
@@ -126,7 +126,7 @@ def _source_text(prediction: Prediction) -> str:
     if prediction.played_out:
         return "Played out message by message, with the alpha and beta that the program measured, the plans predict"
     fit = prediction.fit
-    return f"With {time_text(fit.alpha_us)} a message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
+    return f"With {time_text(fit.alpha_us)} per message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
 
 
 def _predicted(family: Family, predictions: Predictions) -> Series:
@@ -154,7 +154,7 @@ def _disagreement(first: Family, second: Family, measured: Comparison, model: Co
     name = first.called if measured.verdicts[i] is Verdict.FIRST else second.called
     size = bytes_text(measured.sizes[i])
     sizes = f"at {size}" if len(wrong) == 1 else f"at {len(wrong)} sizes, {size} among them"
-    return (f" The measurement says the opposite {sizes}, where {name} is faster: what the model leaves out "
+    return (f" The measurement shows the opposite {sizes}, where {name} is faster: what the model ignores "
             "(reduction, memory traffic, caches, ranks that share cores) decides there.")
 
 
@@ -224,7 +224,7 @@ class PanelResult(Panel):
         return _bounds_text(self.duels, self.predictions)
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         return [(self.answer if self.duels or self.first.collective == "send_recv" else self.best, self.why)]
 
 
@@ -253,7 +253,7 @@ def _fit_text(fit: Union[Fit, NoFit], link: Optional[Link]) -> str:
     if isinstance(fit, NoFit):
         return f"No alpha and beta: {fit.reason}."
     was = f"; the emulated link was set to{link_text(link)[len(' link of'):]}" if link else ""
-    doubt = " That is a poor fit: do not lean on predictions from it." if fit.poor else ""
+    doubt = " That is a poor fit: do not rely on its predictions." if fit.poor else ""
     return (f"A message costs alpha = {time_text(fit.alpha_us)} and its bytes pass at 1/beta = {rate_text(fit.gbps)} "
             f"(fitted over {fit.sizes} sizes, half of them within {short(100 * fit.typical_error, 2)} %, the worst "
             f"{short(100 * fit.worst_error, 2)} % off at {bytes_text(fit.worst_bytes)}, R² {fit.r2:.4f}{was}).{doubt}")
@@ -272,9 +272,9 @@ def _no_answer(panel: Panel) -> str:
     present = {family_of(series.algorithm) for series in panel.series} - {None}
     if len(present) == 1:
         here = present.pop()
-        return f"Ring or tree: cannot be said, no {'tree' if here == 'ring' else 'ring'} was run here."
+        return f"Ring or tree: unknown, no {'tree' if here == 'ring' else 'ring'} was run here."
     if len(present) == 2:
-        return "Ring or tree: cannot be said, the two were not run in the same way (transport, executor)."
+        return "Ring or tree: unknown, the two were not run in the same way (transport, executor)."
     return ""
 
 
@@ -285,7 +285,7 @@ def _best_text(panel: PanelResult) -> str:
         return _single_text(panel)
     sizes = [point.bytes for series in panel.series for point in series.points]
     if len(sizes) == len(set(sizes)):  # such as with --algo auto
-        return f"{joined([series.label for series in panel.series])} were run at different sizes, so nothing here says which is faster."
+        return f"{joined([series.label for series in panel.series])} were run at different sizes, so which is faster is unknown."
     text = f"Of {counted(len(panel.series), 'algorithm')}, {fastest_words(panel)}"
     return f"{text}.{_stake_text(panel)}"
 
@@ -309,26 +309,26 @@ def _stake_text(panel: Panel) -> str:
     ranks share cores, as times are then waits for a core."""
     if panel.oversubscribed:
         return ""
-    worst, size, label = max((certain_factor(point.estimate, best_point(panel.series, point.bytes).estimate), point.bytes, one.label)
-                             for one in panel.series for point in one.points)
+    worst, size, label = max((certain_factor(point.estimate, best_point(panel.series, point.bytes).estimate), point.bytes, series.label)
+                             for series in panel.series for point in series.points)
     return f" The wrong choice costs up to {times_text(worst)} the time ({label} at {bytes_text(size)})." if worst > 1 else ""
 
 
 def _members_text(duels: tuple[Duel, ...]) -> str:
     """Sentences that list the members of which "the best tree" is the best."""
-    told = dict.fromkeys(family.explained for duel in duels for family in (duel.tree, duel.ring) if family.explained)
-    return "".join(f" {text}." for text in told)
+    phrases = dict.fromkeys(family.explained for duel in duels for family in (duel.tree, duel.ring) if family.explained)
+    return "".join(f" {text}." for text in phrases)
 
 
 def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
     """Sentence on the sizes up to which latency decides, for ring and tree; the table of plans has the others."""
-    told = [member.label for duel in duels for family in (duel.ring, duel.tree) for member in family.members][:4]
-    known = [p for label in told if (p := predictions.by_label.get(label)) and p.latency_bound_below]
+    line = [member.label for duel in duels for family in (duel.ring, duel.tree) for member in family.members][:4]
+    known = [p for label in line if (p := predictions.by_label.get(label)) and p.latency_bound_below]
     if not known:
         return ""
     turn = known[0].fit.turn
     if known[0].fit.poor or not alike(turn, turn):
         return f"Where messages turn from latency-bound to bandwidth-bound is {undecided(turn.spread)}."
-    (first, names), *others = by(known, lambda one: about(one.latency_bound_below), lambda one: one.label).items()
+    (first, names), *others = by(known, lambda line: about(line.latency_bound_below), lambda line: line.label).items()
     tail = "".join(f", {joined(labels)} near {size}" for size, labels in others)
     return f"{joined(names)} {'turns' if len(names) == 1 else 'turn'} from latency-bound to bandwidth-bound near {first}{tail}."

@@ -23,14 +23,14 @@ def main() -> int:
     except ReportError as error:
         print(f"reports.claims: {error}", file=sys.stderr)
         return 2
-    for one in settled:
-        values = {basis: "; ".join(range_text(answer) for answer in one.of(basis)) for basis in BASES}
+    for claim in settled:
+        values = {basis: "; ".join(range_text(answer) for answer in claim.of(basis)) for basis in BASES}
         if options.json:
-            print(json.dumps({"claim": one.claim.name, "verdict": one.verdict, "condition": one.condition, "others": one.others,
+            print(json.dumps({"claim": claim.claim.name, "verdict": claim.verdict, "condition": claim.condition, "others": claim.others,
                               **values}, ensure_ascii=False))
         else:
-            told = "".join(f"\n    {text}" for text in (one.condition, *one.others) if text)
-            print(f"{one.verdict:18} {one.claim.claim}{told}")
+            details = "".join(f"\n    {text}" for text in (claim.condition, *claim.others) if text)
+            print(f"{claim.verdict:18} {claim.claim.claim}{details}")
     return 0
 
 

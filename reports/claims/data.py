@@ -13,7 +13,7 @@ from reports.schema import DATA, ReportError
 CLAIMS, SUITE, SCHEMA = DATA / "claims.json", DATA / "claims.suite", DATA / "claims.schema.json"
 BASES = ("counted", "simulated", "emulated", "measured")
 EXACT = BASES[:2]  # evidence that repeats exactly: it decides a verdict, and the gate compares it
-# Fields that are counted in plans, schedules and layouts, for any basis of the times beside them.
+# Fields that are counted in plans, schedules and layouts, whatever the basis of the record's times.
 COUNTED = ("plan.steps", "plan.wire_bytes", "sent_bytes", "sent_beyond_bytes", "forward_sent_bytes", "pairs",
            "memory_bytes", "peak_activations", "sends", "overlap.reductions.sent_bytes", "dropped")
 
@@ -30,7 +30,7 @@ class Selection:
     pick: Optional[str] = None  # "least" or "most": which of several records at one point
 
     def takes(self, line: str) -> bool:
-        """True if it selects records of the suite's line of that name."""
+        """True if it selects records of the suite's line with this name."""
         return fnmatchcase(line, self.lines)
 
 
@@ -105,7 +105,7 @@ def load_claims(path: Path = CLAIMS, commands: Optional[Commands] = None) -> tup
     problem = min(_validator().iter_errors(data), key=lambda error: list(map(str, error.absolute_path)), default=None)
     if problem:
         raise ReportError(f"{path}: {_place(data, list(problem.absolute_path))}: {problem.message}")
-    claims = tuple(_claim(one) for one in data["claims"])
+    claims = tuple(_claim(settled) for settled in data["claims"])
     for place, text in _mistakes(claims, commands):
         raise ReportError(f"{path}: {place}: {text}")
     return claims
@@ -116,20 +116,20 @@ def _mistakes(claims: tuple[Claim, ...], commands: Commands):
     for claim in claims:
         if names.count(claim.name) > 1:
             yield claim.name, "a second claim with this name; allowed: each name once"
-        for number, one in enumerate(claim.evidence):
+        for number, settled in enumerate(claim.evidence):
             place = f"{claim.name}, evidence {number}"
-            for selection in one.selections:
+            for selection in settled.selections:
                 if not any(selection.takes(name) for name in commands):
                     yield place, f"no line of claims.suite matches '{selection.lines}'; allowed: its names, with * for any characters"
-                if one.basis == "counted" and not all(path.startswith(COUNTED) for path in selection.field):
+                if settled.basis == "counted" and not all(path.startswith(COUNTED) for path in selection.field):
                     yield place, f"'{', '.join(selection.field)}' is not counted; allowed with basis counted: {', '.join(COUNTED)}"
-            if one.by and not one.along:
+            if settled.by and not settled.along:
                 yield place, "'by' without 'along'; allowed: curves of a field along another"
 
 
 def exact_lines(claims: tuple[Claim, ...], commands: Commands) -> Commands:
     """The commands whose evidence repeats exactly."""
-    wanted = [selection for claim in claims for one in claim.evidence if one.basis in EXACT for selection in one.selections]
+    wanted = [selection for claim in claims for settled in claim.evidence if settled.basis in EXACT for selection in settled.selections]
     return {name: command for name, command in commands.items() if any(selection.takes(name) for selection in wanted)}
 
 
@@ -153,7 +153,7 @@ def _place(data: Any, steps: list[Union[str, int]]) -> str:
 
 
 def _claim(data: Mapping[str, Any]) -> Claim:
-    return Claim(**{**data, "evidence": tuple(_evidence(one) for one in data.get("evidence", ()))})
+    return Claim(**{**data, "evidence": tuple(_evidence(settled) for settled in data.get("evidence", ()))})
 
 
 def _evidence(data: Mapping[str, Any]) -> Evidence:

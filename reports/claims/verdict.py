@@ -47,7 +47,7 @@ def line_of(run: Run, commands: Commands) -> Optional[str]:
 
 
 def records_by_line(records: Records, commands: Commands) -> Mapping[str, list[Any]]:
-    """Records by the line whose command made them, those of later runs later."""
+    """Records by the line whose command made them, later runs last."""
     names = {run.run: line_of(run, commands) for run in records.runs}
     lines: dict[str, list[Any]] = {name: [] for name in names.values() if name is not None}
     for line in sorted(records.lines, key=lambda line: line.run.started):
@@ -74,14 +74,14 @@ def found_for(evidence: Evidence, lines: Mapping[str, list[Any]]) -> Optional[Fo
     curves = {}
     for group, curve in above.items():
         divided = curve if below is None else _divided(curve, _partner(below, group))
-        points = tuple(Point(x, one.value, _holds(evidence, one)) for x, one in _ordered(_relative(divided, evidence.relative_to)))
+        points = tuple(Point(x, settled.value, _holds(evidence, settled)) for x, settled in _ordered(_relative(divided, evidence.relative_to)))
         if points:
             curves[group] = points
     return Found(evidence, curves) if curves else None
 
 
-def _holds(evidence: Evidence, one: Estimate) -> Optional[bool]:
-    answers = {evidence.test.holds(value) for value in (one.low, one.value, one.high)}
+def _holds(evidence: Evidence, estimate: Estimate) -> Optional[bool]:
+    answers = {evidence.test.holds(value) for value in (estimate.low, estimate.value, estimate.high)}
     return answers.pop() if len(answers) == 1 else None
 
 
@@ -107,7 +107,7 @@ def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[A
             curve = curves.setdefault(group, {})
             x = _x(record, evidence)
             if x is None and evidence.along:
-                continue  # a record without the axis is no point of it
+                continue  # a record without the axis is not a point on it
             if selection.pick is None and run_at.get((group, x)) == record.run.run and curve[x] != value:
                 raise ReportError(f"claims: '{evidence.shows}': {curve[x].value:g} and {value.value:g} where {evidence.along} is {x};"
                                   " allowed: one record at each point, or 'pick'")
@@ -119,8 +119,8 @@ def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[A
 _PICKS = {"least": min, "most": max}
 
 
-def _value_of(one: Estimate) -> float:
-    return one.value
+def _value_of(estimate: Estimate) -> float:
+    return estimate.value
 
 
 def _x(record: Any, evidence: Evidence) -> Axis:
@@ -217,11 +217,11 @@ class Settled:
     answers: tuple[Answer, ...]
 
     def of(self, *bases: str) -> list[Answer]:
-        return [one for one in self.answers if one.evidence.basis in bases and one.found]
+        return [answer for answer in self.answers if answer.evidence.basis in bases and answer.found]
 
     def verdict_of(self, *bases: str) -> str:
         answers = self.of(*bases)
-        return _of_all([one.verdict for one in answers]) if answers else UNKNOWN
+        return _of_all([answer.verdict for answer in answers]) if answers else UNKNOWN
 
     @property
     def verdict(self) -> str:
@@ -232,7 +232,7 @@ class Settled:
 
     @property
     def _deciding(self) -> tuple[str, ...]:
-        has = {one.evidence.basis for one in self.answers}
+        has = {answer.evidence.basis for answer in self.answers}
         return EXACT if has & set(EXACT) else ("emulated",) if "emulated" in has else ("measured",)
 
     @property
@@ -245,12 +245,12 @@ class Settled:
     @property
     def others(self) -> list[str]:
         """Results of the other bases that have another verdict or a condition of their own."""
-        told = []
+        phrases = []
         for basis in BASES:
             verdict = self.verdict_of(basis)
             if basis not in self._deciding and verdict != UNKNOWN and (verdict == ONLY_IF or verdict != self.verdict):
-                told.append(f"{basis}: {verdict} {condition_of(self.of(basis)) if verdict == ONLY_IF else ''}".rstrip())
-        return told
+                phrases.append(f"{basis}: {verdict} {condition_of(self.of(basis)) if verdict == ONLY_IF else ''}".rstrip())
+        return phrases
 
 
 def settle(claims: Sequence[Claim], records: Records, commands: Commands) -> list[Settled]:
@@ -258,7 +258,7 @@ def settle(claims: Sequence[Claim], records: Records, commands: Commands) -> lis
     lines = records_by_line(records, commands)
     if not lines:
         return []
-    return [Settled(claim, tuple(Answer(one, found_for(one, lines)) for one in claim.evidence)) for claim in claims]
+    return [Settled(claim, tuple(Answer(settled, found_for(settled, lines)) for settled in claim.evidence)) for claim in claims]
 
 
 def _of_all(verdicts: Sequence[str]) -> str:
@@ -270,7 +270,7 @@ def _of_all(verdicts: Sequence[str]) -> str:
 
 def condition_of(answers: Sequence[Answer]) -> str:
     """Words for the condition under which it holds; several pieces of evidence are named, each with its own condition."""
-    texts = {one.evidence.short: _where(one) for one in answers}
+    texts = {answer.evidence.short: _where(answer) for answer in answers}
     if len(texts) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{name}: {text}" for name, text in texts.items())
@@ -354,5 +354,5 @@ def test_text(evidence: Evidence) -> str:
 
 
 def exact_verdicts(settled: Sequence[Settled]) -> Mapping[str, str]:
-    """Verdicts by claim, which the gate compares. Claims without exact evidence are left out."""
-    return {one.claim.name: one.verdict_of(*EXACT) for one in settled if one.of(*EXACT)}
+    """Verdicts by claim, which the gate compares, for claims with exact evidence."""
+    return {claim.claim.name: claim.verdict_of(*EXACT) for claim in settled if claim.of(*EXACT)}

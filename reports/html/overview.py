@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, Optional, Sequence
 
 from reports.analysis.caveats import disturbed_text
-from reports.analysis.training.runs import chart_stem, line_name, line_text, parts_text, run_name, telling, titled
+from reports.analysis.training.runs import chart_stem, line_name, line_text, line_to_explain, parts_text, run_name, titled
 from reports.html.run_view import FrameView, frame_view, run_views
 from reports.page import Drawing, Fact
 from reports.records import Records, Step, Training
@@ -44,9 +44,9 @@ def story_of(report: Report, drawn: Sequence[Drawing] = ()) -> Optional[Story]:
     """Sentences and chart of one step; None if no record has such a step. `drawn` has the figures of the scaling page."""
     trainings, scalings = report.results("training"), report.results("scaling")
     training = trainings[0].fastest if trainings else None
-    scaling = telling(scalings, training.layout.text if training else "")
-    timed = [one for one in (scaling, training) if one]
-    disturbed = list(dict.fromkeys(text for one in timed if (text := disturbed_text([one]))))
+    scaling = line_to_explain(scalings, training.layout.text if training else "")
+    timed = [line for line in (scaling, training) if line]
+    disturbed = list(dict.fromkeys(text for line in timed if (text := disturbed_text([line]))))
     sentences = disturbed or [*_scaling_sentences(scaling), *_training_sentences(training, bool(scaling))]  # first, of the run that is drawn
     if not sentences:
         return None
@@ -54,11 +54,11 @@ def story_of(report: Report, drawn: Sequence[Drawing] = ()) -> Optional[Story]:
     return Story(sentences, [file for file in drawn if file.stem == stem])
 
 
-def _training_sentences(one: Optional[Training], is_another: bool) -> list[str]:
-    if one is None:
+def _training_sentences(line: Optional[Training], is_another: bool) -> list[str]:
+    if line is None:
         return []
-    return [f"{'Trained in another run: ' if is_another else ''}{titled(one.model)} ({one.model.parameters:,} parameters) on {one.data}, "
-            f"{run_name(one)}: {parts_text(one.parts_ms)} of the step."]
+    return [f"{'Trained in another run: ' if is_another else ''}{titled(line.model)} ({line.model.parameters:,} parameters) on {line.data}, "
+            f"{run_name(line)}: {parts_text(line.parts_ms)} of the step."]
 
 
 def _scaling_sentences(line: Optional[Step]) -> list[str]:
@@ -70,11 +70,11 @@ def _scaling_sentences(line: Optional[Step]) -> list[str]:
 
 
 def _slowdown_text(line: Step) -> str:
-    """Sentence such as: Contention, measured in pairs: a backward kernel beside ... takes 1.1 times as long."""
-    slower = sorted((one for one in line.slowdowns or () if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
-    told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.3g} times as long"
-                   for one in slower])
-    return f"Contention, measured in pairs: {told}." if told else ""
+    """Sentence such as: Contention, measured in pairs: a backward kernel concurrent with ... takes 1.1 times as long."""
+    slower = sorted((slowdown for slowdown in line.slowdowns or () if slowdown.factor > SLOWER), key=lambda slowdown: -slowdown.factor)[:MOST]
+    text = joined([f"{_WORDS.get(line.of, line.of)} concurrent with {line.beside} takes {line.factor:.3g} times as long"
+                   for line in slower])
+    return f"Contention, measured in pairs: {text}." if text else ""
 
 
 _WORDS = {"F": "a forward kernel", "B": "a backward kernel", "STEP": "the optimizer", "RECOMPUTE": "a recomputation",

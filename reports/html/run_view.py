@@ -35,10 +35,10 @@ class FrameView:
     files: Sequence[str]
 
 
-def frame_view(records: Records, told: Sequence[Fact], files: Sequence[str]) -> FrameView:
-    """The facts are the machines, then `told`, then the builds and the start times of the runs."""
+def frame_view(records: Records, more: Sequence[Fact], files: Sequence[str]) -> FrameView:
+    """The facts are the machines, then `more`, then the builds and the start times of the runs."""
     runs = records.runs
-    facts = [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *told,
+    facts = [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *more,
              Fact("Build", joined(list(dict.fromkeys(_build(run) for run in runs)))), Fact("Started", _started(runs))]
     return FrameView(facts, run_views(records), [_machine(machine) for machine in _machines(records)], files)
 
@@ -74,7 +74,7 @@ def _machine(machine: Machine) -> list[Fact]:
     return [Fact(name, str(text or "unknown")) for name, text in facts]
 
 
-# Trace files that a run wrote (--trace FILE): copied beside the page if they lie beside the records.
+# Trace files that a run wrote (--trace FILE): copied into the page's folder if they are in the records' folder.
 
 def trace_name(run: Run) -> Optional[str]:
     for word, following in zip(run.command, [*run.command[1:], ""]):

@@ -1,4 +1,4 @@
-"""Writes the report: a folder, built beside its place and then renamed into it, so that a failure leaves the old one; or one file."""
+"""Writes the report: a folder, built next to its final path and then renamed, so that a failure leaves the old one; or one file."""
 
 import base64
 import ctypes
@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reports.html.overview import MOST, Overview, overview_of, Story, story_of
 from reports.html.run_view import copy_traces, FrameView, frame_view
-from reports.page import Drawing, Page, Section, telling_figure
+from reports.page import Drawing, Page, Section, headline_figure
 from reports.pages import pages
 from reports.plots.drawn import render
 from reports.progress import Progress
@@ -48,12 +48,12 @@ class PageView:
 
     @property
     def drawings(self) -> list[Drawing]:
-        return [one for section in self.sections for one in section.drawings]
+        return [drawing for section in self.sections for drawing in section.drawings]
 
     @property
     def figure(self) -> Optional[Drawing]:
         """The figure of the first page."""
-        return telling_figure(self.about.figure, self.part.findings[:MOST], self.sections)
+        return headline_figure(self.about.figure, self.part.findings[:MOST], self.sections)
 
 
 def write_report(report: Report, out: Path) -> Path:
@@ -102,19 +102,19 @@ def _swap(building: Path, place: Path) -> None:
         _exchange(building, place)
 
 
-def _exchange(one: Path, other: Path) -> None:
+def _exchange(path: Path, other: Path) -> None:
     at_working_directory, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2(2)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), exchange) == 0:
+    if libc.renameat2(at_working_directory, os.fsencode(path), at_working_directory, os.fsencode(other), exchange) == 0:
         return
-    aside = one.with_name(f"{one.name}.aside")  # this file system cannot exchange names
+    aside = path.with_name(f"{path.name}.aside")  # this file system cannot exchange names
     other.rename(aside)
     try:
-        one.rename(other)
+        path.rename(other)
     except OSError:
         aside.rename(other)
         raise
-    aside.rename(one)
+    aside.rename(path)
 
 
 def _build(report: Report, folder: Path) -> None:
@@ -128,11 +128,11 @@ def _build(report: Report, folder: Path) -> None:
     shown: dict[str, Any] = {view.about.title: view for view in views}
     if len(views) > 1:
         shown = {"Overview": overview_of(report.records, views, files), **shown}
-    links = [PageLink(title, f"{one.about.subject}.html" if i else "index.html") for i, (title, one) in enumerate(shown.items())]
-    story = story_of(report, [one for view in views if view.about.subject == "scaling" for one in view.drawings])
+    links = [PageLink(title, f"{line.about.subject}.html" if i else "index.html") for i, (title, line) in enumerate(shown.items())]
+    story = story_of(report, [drawing for view in views if view.about.subject == "scaling" for drawing in view.drawings])
     for link, page in zip(links, shown.values()):
-        told = story if link is links[0] else None
-        (folder / link.file).write_text(html_of(page, link, links, told), encoding="utf-8")
+        overview = story if link is links[0] else None
+        (folder / link.file).write_text(html_of(page, link, links, overview), encoding="utf-8")
 
 
 def _page(part: Part, files: Sequence[str], folder: Optional[Path] = None) -> PageView:
@@ -158,25 +158,25 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
     return names
 
 
-class Untold:
-    """Removes from a section's sentences those in the page's list of findings: a finding is said once."""
+class Unlisted:
+    """Removes from a section's sentences those in the page's list of findings: a finding appears once."""
 
     def __init__(self, page: "PageView | Overview"):
         findings = page.part.findings if isinstance(page, PageView) else ()
-        self._told = [text for finding in findings for text in (finding.text, finding.why) if text]
+        self._listed = [text for finding in findings for text in (finding.text, finding.why) if text]
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
-        return [text for text in sentences if text and not any(text in told for told in self._told)]
+        return [text for text in sentences if text and not any(text in texts for texts in self._listed)]
 
 
 def html_of(page: "PageView | Overview", link: PageLink, links: Sequence[PageLink], story: Optional[Story] = None,
             figure_source: Optional[Callable[[str], str]] = None) -> str:
-    """`figure_source` replaces a figure's file if that is not in figures/ beside the page."""
+    """`figure_source` replaces a figure's file if that is not in the page's folder figures/."""
     # Inline style and script come from our own files; everything from records is escaped.
     environment = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["nb"] = unbroken
-    environment.filters["untold"] = Untold(page)
+    environment.filters["unlisted"] = Unlisted(page)
     environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format,
                                most=MOST)
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}

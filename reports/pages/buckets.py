@@ -11,21 +11,21 @@ from reports.records import Records, ScheduleLine
 from reports.units import counted
 
 _COLUMNS = (
-    words("ranks", lambda one: f"{one.overlap.replicas}{'*' if one.run.oversubscribed else ''}", "*: more ranks than cores"),
-    words("links", lambda one: link_text(one.run.link), "emulated: bandwidth in each direction, latency"),
-    words("buckets of", lambda one: bucket_text(one).removeprefix("buckets of "), "largest size of a bucket"),
-    numbers("buckets", lambda one: one.overlap.collectives, "number per step"),
-    sizes("sent", lambda one: reductions(one).sent_bytes, "bytes per rank, counted"),
-    numbers("computing ms", lambda one: one.overlap.compute_alone_ms, "kernels alone"),
-    numbers("backward ms", lambda one: reductions(one).backward_ms, "part of computing beside which buckets can be sent"),
-    numbers("communication ms", lambda one: one.overlap.communication_alone_ms, "alone, one bucket after the other"),
-    numbers("step ms", lambda one: one.makespan_ms, "buckets beside the backward"),
+    words("ranks", lambda line: f"{line.overlap.replicas}{'*' if line.run.oversubscribed else ''}", "*: more ranks than cores"),
+    words("links", lambda line: link_text(line.run.link), "emulated: bandwidth in each direction, latency"),
+    words("buckets of", lambda line: bucket_text(line).removeprefix("buckets of "), "largest size of a bucket"),
+    numbers("buckets", lambda line: line.overlap.collectives, "number per step"),
+    sizes("sent", lambda line: reductions(line).sent_bytes, "bytes per rank, counted"),
+    numbers("computing ms", lambda line: line.overlap.compute_alone_ms, "kernels alone"),
+    numbers("backward ms", lambda line: reductions(line).backward_ms, "part of computing during which buckets can be sent"),
+    numbers("communication ms", lambda line: line.overlap.communication_alone_ms, "alone, buckets sequentially"),
+    numbers("step ms", lambda line: line.makespan_ms, "buckets overlapped with the backward"),
     numbers("exposed ms", exposed_ms, "step minus computing alone: median over rounds"),
-    numbers("hidden %", lambda one: 100 * one.overlap.efficiency, "hidden part of the communication that can be hidden", 3),
-    numbers("after ms", lambda one: reductions(one).one_by_one_ms, "a step whose buckets are reduced after its backward"),
+    numbers("hidden %", lambda line: 100 * line.overlap.efficiency, "hidden part of the communication that can be hidden", 3),
+    numbers("after ms", lambda line: reductions(line).one_by_one_ms, "a step whose buckets are reduced after its backward"),
     numbers("ideal ms", ideal_ms, "exposed time by the buckets' recurrence"),
-    numbers("turns", lambda one: len(one.samples_ms), "rounds, in each of which every way is timed once"),
-    counts("wrong", lambda one: reductions(one).wrong, "number of wrong elements"), words("status", lambda one: reductions(one).status),
+    numbers("turns", lambda line: len(line.samples_ms), "rounds, in each of which every way is timed once"),
+    counts("wrong", lambda line: reductions(line).wrong, "number of wrong elements"), words("status", lambda line: reductions(line).status),
 )
 
 
@@ -35,7 +35,7 @@ def _section(result: BucketsResult) -> Section:
     lines = drawing("lines", f"{result.anchor}-exposed", "layer_figures.bucket_figure", result, title, result.name,
                     EMULATED if result.basis else "", f"A panel per number of ranks, a line per link: {result.name}")
     rows = table("Every row of the records: fewest ranks first, then the fastest links", (*_COLUMNS, *energy_columns(result.lines)), result.lines,
-                 lambda one: reductions(one).status)
+                 lambda line: reductions(line).status)
     return group(result, [best_text(result), *map(curve_text, result.curves), bytes_sentence(result)],
                  [lines, *step_drawings(result.lines, result.anchor)], [rows])
 
@@ -43,24 +43,24 @@ def _section(result: BucketsResult) -> Section:
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
     lines = records.schedules
     return [Fact("What was timed", f"data-parallel training steps on {ranks_text(lines)} ranks, each in four alternating ways"),
-            Fact("Rows", f"{counted(len(lines), 'row')}, {sum(reductions(one).status != 'ok' for one in lines)} wrong, "
-                         f"{sum(one.run.oversubscribed for one in lines)} with more ranks than cores")]
+            Fact("Rows", f"{counted(len(lines), 'row')}, {sum(reductions(line).status != 'ok' for line in lines)} wrong, "
+                         f"{sum(line.run.oversubscribed for line in lines)} with more ranks than cores")]
 
 
 def _why(line: ScheduleLine) -> str:
     real = reductions(line)
     if real.wrong:
         return f"{counted(real.wrong, 'element')} of gradients or weights differ"
-    return f"{real.sent_bytes:,.0f} B were sent, and the formula says {real.formula_bytes:,.0f}"
+    return f"{real.sent_bytes:,.0f} B were sent; by the formula {real.formula_bytes:,.0f}"
 
 
 def _bad(records: Records) -> list[BadLine]:
-    return [BadLine(reductions(one).status, f"{counted(one.ranks, 'rank')}, {link_text(one.run.link)}, {bucket_text(one)}, "
-                    f"{reductions(one).compression}", _why(one)) for one in records.schedules if reductions(one).status != "ok"]
+    return [BadLine(reductions(schedule).status, f"{counted(schedule.ranks, 'rank')}, {link_text(schedule.run.link)}, {bucket_text(schedule)}, "
+                    f"{reductions(schedule).compression}", _why(schedule)) for schedule in records.schedules if reductions(schedule).status != "ok"]
 
 
 PAGE = Page(
-    4, "buckets", "Gradient buckets", "How large should buckets be, so that their reduction hides behind the backward?",
-    "How large should buckets of gradients be, so that their reduction hides behind the backward?",
+    4, "buckets", "Gradient buckets", "How large should buckets be, so that the backward hides their reduction?",
+    "How large should buckets of gradients be, so that the backward hides their reduction?",
     records=lambda records: records.select(schedules=tuple(line for line in records.schedules if line.has_buckets)),
     results=analyse_buckets, sections=each(_section), figure="lines", facts=_facts, bad=_bad)

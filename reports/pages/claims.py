@@ -21,26 +21,26 @@ _BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMUL
 
 def summary_text(settled: Sequence[Settled]) -> str:
     """Words such as "26 claims: 11 hold, 9 hold under conditions, ..."."""
-    counts = Counter(one.verdict for one in settled)
-    told = [f"{counts[verdict]} {words[counts[verdict] > 1]}" for verdict, (_, *words) in _VERDICTS.items() if counts[verdict]]
-    return f"{len(settled)} claims of surveys: {joined(told)}."
+    counts = Counter(claim.verdict for claim in settled)
+    phrases = [f"{counts[verdict]} {words[counts[verdict] > 1]}" for verdict, (_, *words) in _VERDICTS.items() if counts[verdict]]
+    return f"{len(settled)} claims of surveys: {joined(phrases)}."
 
 
 def _findings(settled: Sequence[Settled]) -> list[Finding]:
     """Findings of the claims: those that do not hold or have a condition first, as they are news to the reader."""
-    first = sorted(settled, key=lambda one: (NOT, ONLY_IF, HOLDS, UNDECIDED, UNTESTED, UNKNOWN).index(one.verdict))
-    return [Finding(one.claim.claim, f"{one.verdict} {one.condition}".strip().capitalize() + ".", "", "", _anchor(one))
-            for one in first if one.verdict not in (UNTESTED, UNKNOWN)]
+    first = sorted(settled, key=lambda claim: (NOT, ONLY_IF, HOLDS, UNDECIDED, UNTESTED, UNKNOWN).index(claim.verdict))
+    return [Finding(claim.claim.claim, f"{claim.verdict} {claim.condition}".strip().capitalize() + ".", "", "", _anchor(claim))
+            for claim in first if claim.verdict not in (UNTESTED, UNKNOWN)]
 
 
-def _anchor(one: Settled) -> str:
-    return f"claim-{one.claim.name}"
+def _anchor(settled_claim: Settled) -> str:
+    return f"claim-{settled_claim.claim.name}"
 
 
-def _section(one: Settled) -> Section:
-    drawn = [_drawing(one, number, answer) for number, answer in enumerate(one.answers) if is_drawn(answer)]
-    tables = [_points(answer) for answer in one.answers if answer.found]
-    return Section(_anchor(one), one.claim.claim, blocks=[Figures(drawn), Tables(tables, opened=False)], fields=one)
+def _section(settled_claim: Settled) -> Section:
+    drawn = [_drawing(settled_claim, number, answer) for number, answer in enumerate(settled_claim.answers) if is_drawn(answer)]
+    tables = [_points(answer) for answer in settled_claim.answers if answer.found]
+    return Section(_anchor(settled_claim), settled_claim.claim.claim, blocks=[Figures(drawn), Tables(tables, opened=False)], fields=settled_claim)
 
 
 def _cell(answer: Answer) -> str:
@@ -55,7 +55,7 @@ def _found(answer: Answer, without: str = "–") -> str:
 
 def _commands(answer: Answer) -> list[str]:
     return [" ".join(command) for name, command in load_suite().items()
-            if any(one.takes(name) for one in answer.evidence.selections)]
+            if any(selection.takes(name) for selection in answer.evidence.selections)]
 
 
 def is_drawn(answer: Answer) -> bool:
@@ -65,10 +65,10 @@ def is_drawn(answer: Answer) -> bool:
     return len({f"{point.value:.3g}" for points in answer.found.curves.values() for point in points}) > 1
 
 
-def _drawing(one: Settled, number: int, answer: Answer) -> Drawing:
+def _drawing(settled_claim: Settled, number: int, answer: Answer) -> Drawing:
     evidence = answer.evidence
     title = evidence.shows[:1].upper() + evidence.shows[1:]
-    return drawing("lines", f"claim-{one.claim.name}-{number}", "claim_figures.claim_figure", answer, title,
+    return drawing("lines", f"claim-{settled_claim.claim.name}-{number}", "claim_figures.claim_figure", answer, title,
                    f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""),
                    f"Along {evidence.axis}")
 
@@ -90,8 +90,8 @@ def _settled(records: Records) -> Sequence[Settled]:
 
 PAGE = Page(
     1, "claims", "Claims", "Which claims of surveys hold, and under which condition?",
-    "What surveys of distributed training claim, and what counting, simulation, emulation and measurement say of it. Bases are never mixed.",
-    records=lambda records: records, results=_settled, sections=lambda settled: [_section(one) for one in settled], figure="lines",
+    "What surveys of distributed training claim, and what counting, simulation, emulation and measurement show. Bases are never mixed.",
+    records=lambda records: records, results=_settled, sections=lambda settled: [_section(claim) for claim in settled], figure="lines",
     facts=lambda records, settled: [Fact("What was settled", summary_text(settled))], findings=_findings, of_claims=True,
     template="claims.html",
     calls={"bases": BASES, "classes": {verdict: css for verdict, (css, *_) in _VERDICTS.items()}, "cell": _cell, "found": _found,

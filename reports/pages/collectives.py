@@ -73,31 +73,31 @@ _PERCENTILES = (
 
 
 def percentile_table(panel: PanelResult) -> Table:
-    points = [(point, one.label) for one in panel.series for point in one.points if point.stats.count]
+    points = [(point, series.label) for series in panel.series for point in series.points if point.stats.count]
     return table("Percentiles of the time of a call", _PERCENTILES, sorted(points, key=lambda row: (row[0].bytes, row[1])))
 
 
-def _below(one: Prediction) -> Cell:
-    below = one.latency_bound_below
+def _below(line: Prediction) -> Cell:
+    below = line.latency_bound_below
     return NONE if below is None else Cell(about(below), below)
 
 
 _PLANS = (
-    words("algorithm", lambda one: one.label, "algorithm with its options"),
-    numbers("steps", lambda one: one.steps, "messages one after another on the longest path"),
-    numbers("wire bytes / byte", lambda one: one.wire_per_byte,
+    words("algorithm", lambda line: line.label, "algorithm with its options"),
+    numbers("steps", lambda line: line.steps, "messages one after another on the longest path"),
+    numbers("wire bytes / byte", lambda line: line.wire_per_byte,
             "bytes that the busiest rank sends per byte of the message, at the largest size", 3),
     Column("latency-bound below", "size at which alpha times steps equals beta times bytes", _below),
-    words("predicted by", lambda one: "message by message" if one.played_out else "alpha, beta",
+    words("predicted by", lambda line: "message by message" if line.played_out else "alpha, beta",
           "the program, message by message; or alpha × steps + beta × bytes"),
-    numbers("measured / predicted, smallest", lambda one: one.ratios[0], "ratio at the smallest size", 3),
-    numbers("largest", lambda one: one.ratios[-1], "ratio at the largest size", 3),
-    numbers("worst", lambda one: max(one.ratios, key=lambda ratio: max(ratio, 1 / ratio)), "ratio farthest from 1", 3),
+    numbers("measured / predicted, smallest", lambda line: line.ratios[0], "ratio at the smallest size", 3),
+    numbers("largest", lambda line: line.ratios[-1], "ratio at the largest size", 3),
+    numbers("worst", lambda line: max(line.ratios, key=lambda ratio: max(ratio, 1 / ratio)), "ratio farthest from 1", 3),
 )
 
 
 # ---- The words on a figure: a title, a line that describes the run, a badge if it was not measured. The title names the quantities,
-# or has a finding that no sentence of the page has: a finding is said once
+# or has a finding that no sentence of the page has: a finding appears once
 
 def _badge(row: Row) -> str:
     machine = row.run.simulated_machine
@@ -114,13 +114,13 @@ def _latency(result: PanelResult) -> str:
     if result.duels:
         return "Time of a call by message size"
     size = result.sizes[0]
-    best = min((point.time_us, one.label) for one in result.series if (point := one.at(size)))
+    best = min((point.time_us, series.label) for series in result.series if (point := series.at(size)))
     return f"{best[1]} takes {time_text(best[0])} at {bytes_text(size)}" + _of_all(result, "the least")
 
 
 def _busbw(result: PanelResult) -> str:
-    rate, label, size = max((point.busbw_gbps(point.time_us), one.label, point.bytes)
-                            for one in result.series for point in one.points)
+    rate, label, size = max((point.busbw_gbps(point.time_us), series.label, point.bytes)
+                            for series in result.series for point in series.points)
     return f"{label} reaches {rate_text(rate)} at {bytes_text(size)}" + _of_all(result, "the most")
 
 
@@ -140,8 +140,8 @@ def _predicted(result: PanelResult) -> str:
 
 
 def _percentiles(result: PanelResult) -> str:
-    worst = max((point.stats.p99 / point.time_us, one.label, point.bytes) for one in result.series
-                for point in one.points)
+    worst = max((point.stats.p99 / point.time_us, series.label, point.bytes) for series in result.series
+                for point in series.points)
     return f"p99 is up to {times_text(worst[0])} the median ({worst[1]} at {bytes_text(worst[2])})"
 
 
@@ -170,10 +170,10 @@ def shown_labels(result: PanelResult) -> list[str]:
     those closest to the fastest first."""
     series = result.series
     if len(series) <= MOST:
-        return [one.label for one in series]
+        return [line.label for line in series]
     duellists = [family.representative.label for duel in result.duels for family in (duel.ring, duel.tree)]
-    libraries = [one.label for one in series if one.variant.executor == "library"]
-    plain = [one.label for one in series if one.algorithm in _FIRST[:1]]
+    libraries = [line.label for line in series if line.variant.executor == "library"]
+    plain = [line.label for line in series if line.algorithm in _FIRST[:1]]
     winners = sorted(result.fastest, key=lambda span: span.first / span.last)
     wanted = [*duellists, *plain, *(str(span.answer) for span in winners if span.answer is not Verdict.UNDECIDED), *libraries, *_by_distance(result)]
     return list(dict.fromkeys(wanted))[:MOST]
@@ -202,7 +202,7 @@ def panel_drawings(result: PanelResult, places: dict[str, int]) -> list[Drawing]
     """`places`: each label's among the styles."""
     series, first = result.series, result.first
     wanted = {"relative": len(series) > 1, "latency": True, "busbw": True, "predicted": bool(result.predictions.by_label),
-              "percentiles": any(point.stats.count > 1 for one in series for point in one.points)}
+              "percentiles": any(point.stats.count > 1 for line in series for point in line.points)}
     shown = {label: places[label] for label in shown_labels(result)} if series else {}
     stem = f"{result.anchor}-{first.collective}-{first.ranks}-ranks-{first.basis}"
     return [drawing(kind, f"{stem}-{kind}", f"curves.{kind}", (result, shown), title_of(kind, result), subtitle(kind, result),
@@ -230,8 +230,8 @@ def _panel(result: PanelResult, places: dict[str, int]) -> Section:
     tables = [table("Plans and their prediction", _PLANS, result.predictions.by_label.values()), results_table(result),
               percentile_table(result)]
     disturbed = disturbed_text(rows)
-    said = [disturbed] if disturbed else [result.answer, result.best, result.why, result.bounds]
-    blocks: list[Block] = [Sentences(said, caveat="" if disturbed else caveat_of(rows)), *([Aside(about)] if about else []),
+    sentences = [disturbed] if disturbed else [result.answer, result.best, result.why, result.bounds]
+    blocks: list[Block] = [Sentences(sentences, caveat="" if disturbed else caveat_of(rows)), *([Aside(about)] if about else []),
                            Figures(panel_drawings(result, places)), Tables(tables, name, opened=False)]
     return Section(result.anchor, result.headline, name, blocks)
 
@@ -250,10 +250,10 @@ def _about_prediction(result: PanelResult) -> str:
 
 def _sections(results: Sequence[PanelResult]) -> list[Section]:
     places = {label: place for place, label in enumerate(ordered(results))}
-    maps = by(maps_of(results), lambda one: one.first.collective)
+    maps = by(maps_of(results), lambda result: result.first.collective)
     return [Section(name.replace("_", "-"), collective_name(name), link=collective_name(name),
-                    parts=[*map(_map, maps.get(name, ())), *(_panel(one, places) for one in panels)])
-            for name, panels in by(results, lambda one: one.first.collective).items()]
+                    parts=[*map(_map, maps.get(name, ())), *(_panel(panel, places) for panel in panels)])
+            for name, panels in by(results, lambda result: result.first.collective).items()]
 
 
 # ---- The page

@@ -16,33 +16,33 @@ _FIGURES = (
 )
 _EXPOSED = ("exposed", "layer_figures.exposed_figure", "Exposed communication by length of the sequence; open circles: simulated")
 _FORMS = (("kernels", "all kernels alone"), ("communication", "all exchanges alone"),
-          ("serial", "kernels and exchanges one after the other: median"), ("async", "communication beside blocks: median"))
+          ("serial", "kernels and exchanges run serially: median"), ("async", "communication overlapped with blocks: median"))
 
 
-def _simulated(one: Step) -> Cell:
-    return Cell("-", "-") if (share := simulated_hidden(one)) is None else number(100 * share, 3)
+def _simulated(step: Step) -> Cell:
+    return Cell("-", "-") if (share := simulated_hidden(step)) is None else number(100 * share, 3)
 
 
 _COLUMNS = (
-    words("way", lambda one: one.way), counts("length", lambda one: one.length, "tokens per sequence"),
-    *(numbers(f"{form} ms", lambda one, form=form: one.median_us(form) / 1e3, meaning) for form, meaning in _FORMS),
-    numbers("exposed ms", lambda one: exposed_us(one) / 1e3, "async minus kernels: median over rounds"),
-    numbers("hidden %", lambda one: 100 * hidden(one), "part of communication alone that kernels hide", 3),
+    words("way", lambda line: line.way), counts("length", lambda line: line.length, "tokens per sequence"),
+    *(numbers(f"{form} ms", lambda line, form=form: line.median_us(form) / 1e3, meaning) for form, meaning in _FORMS),
+    numbers("exposed ms", lambda line: exposed_us(line) / 1e3, "async minus kernels: median over rounds"),
+    numbers("hidden %", lambda line: 100 * hidden(line), "part of communication alone that kernels hide", 3),
     Column("simulated %", "hidden part that the simulator predicts, for emulated links", _simulated),
     numbers("load", load_of, "pairs of the busiest rank over the mean"),
-    sizes("sent forward", lambda one: one.sent_bytes["forward"], "bytes of the rank that sends most"),
-    sizes("sent backward", lambda one: one.sent_bytes["backward"], "bytes of the rank that sends most"),
-    sizes("peak", lambda one: one.peak_bytes, "bytes besides the input and the output's gradient, on the rank that holds most"),
-    numbers("difference", lambda one: one.difference * 1e6, "from one rank's result, relative to the largest element, in 1e-6"), STATUS,
+    sizes("sent forward", lambda line: line.sent_bytes["forward"], "bytes of the rank that sends most"),
+    sizes("sent backward", lambda line: line.sent_bytes["backward"], "bytes of the rank that sends most"),
+    sizes("peak", lambda line: line.peak_bytes, "bytes besides the input and the output's gradient, on the rank that holds most"),
+    numbers("difference", lambda line: line.difference * 1e6, "from one rank's result, relative to the largest element, in 1e-6"), STATUS,
 )
 
 
 def _section(result: ContextResult) -> Section:
-    simulated = all(simulated_exposed_us(one) is not None for one in result.lines)
-    told = [time_sentence(result), memory_sentence(result), hidden_sentence(result), load_sentence(result), context_bytes_sentence(result),
+    simulated = all(simulated_exposed_us(line) is not None for line in result.lines)
+    sentences = [time_sentence(result), memory_sentence(result), hidden_sentence(result), load_sentence(result), context_bytes_sentence(result),
             *([exposed_sentence(result)] if simulated else [])]
     drawn = figures_of(result, "lines", _FIGURES + (_EXPOSED,) * simulated, EMULATED if result.basis else "", untimed=("memory", "load"))
-    return group(result, told, drawn, [table("Every row of the records, forward and backward together", _COLUMNS, result.lines, status_of)])
+    return group(result, sentences, drawn, [table("Every row of the records, forward and backward together", _COLUMNS, result.lines, status_of)])
 
 
 PAGE = Page(
@@ -51,4 +51,4 @@ PAGE = Page(
     records=lambda records: records.parts("context"), results=analyse_context, sections=each(_section), figure="lines",
     facts=lambda records, results: [Fact("What was timed", f"attention of one layer on {ranks_text(records.steps)} ranks that share its sequence, "
                                                   "forward and backward"), passes_fact(records.steps)],
-    bad=lambda records: bad_lines(records.steps, lambda one: f"{one.way}, {counted(one.ranks, 'rank')}, {one.length:,} tokens, {one.dtype}"))
+    bad=lambda records: bad_lines(records.steps, lambda step: f"{step.way}, {counted(step.ranks, 'rank')}, {step.length:,} tokens, {step.dtype}"))

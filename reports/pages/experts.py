@@ -14,17 +14,17 @@ _FIGURES = (
 def _columns(result: ExpertsResult) -> list[Column]:
     return [
         words("case", case_name),
-        *(numbers(f"{part} ms", lambda one, part=part: one.parts_us("serial")[part] / 1e3,
-                  "forward and backward, slowest rank, one after the other") for part in EXPERTS_PARTS),
-        numbers("serial ms", lambda one: one.median_us("serial") / 1e3, "parts one after the other: median"),
-        numbers("async ms", lambda one: one.median_us("async") / 1e3, "exchanges beside kernels: median"),
+        *(numbers(f"{part} ms", lambda line, part=part: line.parts_us("serial")[part] / 1e3,
+                  "forward and backward, slowest rank, run serially") for part in EXPERTS_PARTS),
+        numbers("serial ms", lambda line: line.median_us("serial") / 1e3, "parts run serially: median"),
+        numbers("async ms", lambda line: line.median_us("async") / 1e3, "exchanges overlapped with kernels: median"),
         Column("slower", "ratio to the time with the most even router",
-               lambda one: Cell("", "") if (ratio := slowdown_of(one, result)) is None else number(ratio, 3)),
-        numbers("slowest rank", lambda one: one.experts_slowest_us / one.experts_mean_us, "its experts' time over the mean", 3),
-        numbers("rows", lambda one: one.most_rows / one.mean_rows, "rows of the busiest rank over the mean", 3),
-        numbers("dropped %", lambda one: 100 * one.dropped / one.copies, "part of the copies that are dropped", 3),
-        sizes("sent", lambda one: one.sent_bytes, "bytes per rank, mean"),
-        sizes("formula", lambda one: one.formula_bytes, "bytes by the formula of docs/metrics.md"), STATUS,
+               lambda line: Cell("", "") if (ratio := slowdown_of(line, result)) is None else number(ratio, 3)),
+        numbers("slowest rank", lambda line: line.experts_slowest_us / line.experts_mean_us, "its experts' time over the mean", 3),
+        numbers("rows", lambda line: line.most_rows / line.mean_rows, "rows of the busiest rank over the mean", 3),
+        numbers("dropped %", lambda line: 100 * line.dropped / line.copies, "part of the copies that are dropped", 3),
+        sizes("sent", lambda line: line.sent_bytes, "bytes per rank, mean"),
+        sizes("formula", lambda line: line.formula_bytes, "bytes by the formula of docs/metrics.md"), STATUS,
     ]
 
 
@@ -40,4 +40,4 @@ PAGE = Page(
     records=lambda records: records.parts("experts"), results=analyse_experts, sections=each(_section), figure="parts",
     facts=lambda records, results: [Fact("What was timed", f"mixtures of experts on {ranks_text(records.steps)} expert-parallel ranks, forward and backward"),
                            passes_fact(records.steps)],
-    bad=lambda records: bad_lines(records.steps, lambda one: f"{case_name(one)}, {one.dtype}"))
+    bad=lambda records: bad_lines(records.steps, lambda step: f"{case_name(step)}, {step.dtype}"))

@@ -18,37 +18,37 @@ MOST_SERIES = 12  # panels of a history
 def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
     """At most MOST_SERIES: those with changes first (recent ones before others, slowdowns before speedups, large changes before small
     ones), then times without a change. An exact value that never changed is not plotted."""
-    def key(one: GateSeries) -> tuple[bool, bool, bool, float]:
-        if not one.changes:
+    def key(series: GateSeries) -> tuple[bool, bool, bool, float]:
+        if not series.changes:
             return True, True, True, 0.0
-        last = one.changes[-1]
+        last = series.changes[-1]
         return False, not last.recent, not last.worse, -abs((last.ratio or 1) - 1)
-    return sorted((one for one in series if one.changes or one.points and one.channel == "stored"), key=key)[:MOST_SERIES]
+    return sorted((line for line in series if line.changes or line.points and line.channel == "stored"), key=key)[:MOST_SERIES]
 
 
 def _history(result: GateResult) -> list[Drawing]:
     shown = shown_series(result.series)
     if not shown:
         return []
-    changed = sum(bool(one.changes) for one in result.series)
+    changed = sum(bool(series.changes) for series in result.series)
     title = f"{changed:,} of {counted(len(result.series), 'case')} changed over time" if changed else "No case changed over time"
     left_out = len(result.series) - len(shown)
     subtitle = dotted(result.name, "dashed: change points, with the commits to blame at the right",
                        f"{counted(left_out, 'case')} more in the records" if left_out else "")
     return [drawing("parts", f"{result.anchor}-history", "gate_figures.history_figure", shown, title, unbroken(subtitle),
-                    what="A line a case over record files, with change points")]
+                    what="One line per case over record files, with change points")]
 
 
 def _forest(result: GateResult, cases: Sequence[GateCase], kind: str, threshold: float) -> list[Drawing]:
     if not any(case.ratio for case in cases):
         return []
     title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text(cases)}"
-    untold = sum(not case.ratio for case in cases)
-    only = f"{counted(untold, 'case')} without a ratio: only in the table" if untold else ""
+    unplotted = sum(not case.ratio for case in cases)
+    only = f"{counted(unplotted, 'case')} without a ratio: only in the table" if unplotted else ""
     return [drawing("parts", f"{result.anchor}-{kind}", "gate_figures.forest_figure",
                     (cases, threshold, result.compared.confidence), title,
                     unbroken(dotted(result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s")),
-                    what="A row a case: the change with its interval, worst first")]
+                    what="One row per case: the change with its interval, worst first")]
 
 
 def _drawings(result: GateResult) -> list[Drawing]:
@@ -95,12 +95,12 @@ _CHANGES = (
 
 def cases_table(result: GateResult) -> Table:
     rows = [(case, case) for case in result.lines]
-    said = [column for column in _CASES if any(column.cell(row).text not in ("", NONE) for row in rows)]
-    return table("Every case, worst first", said, rows, lambda row: "wrong" if row[0].verdict == "slower" else "ok")
+    shown = [column for column in _CASES if any(column.cell(row).text not in ("", NONE) for row in rows)]
+    return table("Every case, worst first", shown, rows, lambda row: "wrong" if row[0].verdict == "slower" else "ok")
 
 
 def _tables(result: GateResult) -> list[Table]:
-    changes = [(one, change) for one in result.series for change in one.changes]
+    changes = [(series, change) for series in result.series for change in series.changes]
     return [cases_table(result), table("Every change point", _CHANGES, changes,
                                        lambda row: "wrong" if row[1].recent and row[1].worse else "ok")]
 

@@ -19,32 +19,32 @@ MOST_ROWS = 36  # rows of a figure that compares two ways; if there are more, th
 # ---- Tables: every timed kernel, and the ceilings
 
 def kernels_table(roofline: Roofline) -> Table:
-    """Rows of all records, farthest from the limit first; those without a share at the end, and last those that were left out."""
-    kernels = sorted(roofline.lines, key=lambda one: (not one.was_run, not one.ok, one.share is None, one.share or 0.0, one.kernel))
+    """Rows of all records, farthest from the limit first; kernels without a share at the end, and last the skipped ones."""
+    kernels = sorted(roofline.lines, key=lambda line: (not line.was_run, not line.ok, line.share is None, line.share or 0.0, line.kernel))
     return table("Every timed kernel, farthest from its limit first", [
-        words("kernel", lambda one: one.kernel), words("shape", lambda one: one.shape), words("dtype", lambda one: one.dtype, "dtype of the activations"),
-        numbers("threads", lambda one: one.threads, "threads of the pool; 1 on a GPU"),
-        words("cache", lambda one: one.cache, "warm: the same operands in every call; cold: others in every call"),
-        words("timing", lambda one: one.timing, "the host's clock, CUDA events, or a CUDA graph's replay"),
-        words("code", lambda one: one.implementation or "–", "code that ran: a library's or our own, or the instruction set of our loops"),
-        numbers("share %", lambda one: None if one.share is None else 100 * one.share, "share of the binding ceiling; 100 is at the ceiling", 3),
-        words("bound by", lambda one: binding_name(one, roofline.latest_ceilings), "the ceiling that allows the least speed"),
-        numbers("GB/s", lambda one: one.gbps, "declared bytes divided by the median"),
-        numbers("GFLOP/s", lambda one: one.gflops, "declared FLOPs divided by the median"),
-        numbers("median µs", lambda one: one.median_us, "median time of a call"), numbers("p5 µs", lambda one: one.stats and one.stats.p5),
-        numbers("p95 µs", lambda one: one.stats and one.stats.p95),
-        numbers("ceiling µs", lambda one: one.ceiling_us, "shortest time that the binding ceiling allows"),
-        numbers("FLOP/byte", lambda one: one.intensity, "arithmetic intensity, as declared", 3), numbers("samples", lambda one: len(one.samples_us)),
+        words("kernel", lambda kernel: kernel.kernel), words("shape", lambda kernel: kernel.shape), words("dtype", lambda kernel: kernel.dtype, "dtype of the activations"),
+        numbers("threads", lambda kernel: kernel.threads, "threads of the pool; 1 on a GPU"),
+        words("cache", lambda kernel: kernel.cache, "warm: the same operands in every call; cold: others in every call"),
+        words("timing", lambda kernel: kernel.timing, "the host's clock, CUDA events, or a CUDA graph's replay"),
+        words("code", lambda kernel: kernel.implementation or "–", "code that ran: a library's or our own, or the instruction set of our loops"),
+        numbers("share %", lambda kernel: None if kernel.share is None else 100 * kernel.share, "share of the binding ceiling; 100 is at the ceiling", 3),
+        words("bound by", lambda kernel: binding_name(kernel, roofline.latest_ceilings), "the ceiling that allows the least speed"),
+        numbers("GB/s", lambda kernel: kernel.gbps, "declared bytes divided by the median"),
+        numbers("GFLOP/s", lambda kernel: kernel.gflops, "declared FLOPs divided by the median"),
+        numbers("median µs", lambda kernel: kernel.median_us, "median time of a call"), numbers("p5 µs", lambda kernel: kernel.stats and kernel.stats.p5),
+        numbers("p95 µs", lambda kernel: kernel.stats and kernel.stats.p95),
+        numbers("ceiling µs", lambda kernel: kernel.ceiling_us, "shortest time that the binding ceiling allows"),
+        numbers("FLOP/byte", lambda kernel: kernel.intensity, "arithmetic intensity, as declared", 3), numbers("samples", lambda kernel: len(kernel.samples_us)),
         words("result", _result, "result of the check in the benchmark"),
-    ], kernels, lambda one: one.status if one.was_run else "ok")
+    ], kernels, lambda word: word.status if word.was_run else "ok")
 
 
-def _result(one: Kernel) -> str:
-    if not one.was_run:
+def _result(kernel: Kernel) -> str:
+    if not kernel.was_run:
         return "not run: the time budget was over"
-    if not one.ok:
-        return f"{one.status}: {one.error}" if one.error else one.status
-    return "checked" if one.checked else "not checked"
+    if not kernel.ok:
+        return f"{kernel.status}: {kernel.error}" if kernel.error else kernel.status
+    return "checked" if kernel.checked else "not checked"
 
 
 def _small_table(roofline: Roofline, caption: str, kind: Column, names: Sequence[str], columns: Iterable[Column],
@@ -61,24 +61,24 @@ def _value(name: str, place: str, meaning: str) -> Column:
 
 def bandwidth_table(roofline: Roofline) -> Table:
     """Table in GB/s: a line per number of threads and way of access, a column per level."""
-    levels = [level for level in LEVELS if any(one.level == level for one in roofline.latest_ceilings)]
+    levels = [level for level in LEVELS if any(ceiling.level == level for ceiling in roofline.latest_ceilings)]
     return _small_table(roofline, "Bandwidth", words("GB/s of", lambda row: row[1], "way of access"), ("copy", "read", "triad"),
                         [_value(LEVELS[level], level, f"operands in {LEVELS[level]}") for level in levels], levels)
 
 
 def arithmetic_table(roofline: Roofline) -> Table:
     """Table in GFLOP/s: a line per number of threads and loop, a column per dtype."""
-    dtypes = list(dict.fromkeys(one.dtype for one in roofline.latest_ceilings if one.unit == "gflops" and one.dtype))
+    dtypes = list(dict.fromkeys(ceiling.dtype for ceiling in roofline.latest_ceilings if ceiling.unit == "gflops" and ceiling.dtype))
     return _small_table(roofline, "Arithmetic", words("GFLOP/s of", lambda row: row[1], "fma: in registers; gemm: a large square product"),
                         ("fma", "gemm"), [_value(dtype, dtype, f"arithmetic in {dtype}") for dtype in dtypes], dtypes)
 
 
 _CEILINGS = (
-    numbers("threads", lambda one: one.threads), words("ceiling", lambda one: one.name),
-    words("level or dtype", lambda one: LEVELS.get(one.level or "", one.level) or one.dtype or "–"),
-    Column("value", "best sample", lambda one: Cell(short(one.value, 4), one.value)), words("unit", lambda one: UNITS[one.unit]),
-    numbers("median", lambda one: one.stats and one.stats.median, "median of the samples"),
-    numbers("p5", lambda one: one.stats and one.stats.p5), numbers("p95", lambda one: one.stats and one.stats.p95), numbers("samples", lambda one: one.stats and one.stats.count),
+    numbers("threads", lambda kernel: kernel.threads), words("ceiling", lambda kernel: kernel.name),
+    words("level or dtype", lambda kernel: LEVELS.get(kernel.level or "", kernel.level) or kernel.dtype or "–"),
+    Column("value", "best sample", lambda kernel: Cell(short(kernel.value, 4), kernel.value)), words("unit", lambda kernel: UNITS[kernel.unit]),
+    numbers("median", lambda kernel: kernel.stats and kernel.stats.median, "median of the samples"),
+    numbers("p5", lambda kernel: kernel.stats and kernel.stats.p5), numbers("p95", lambda kernel: kernel.stats and kernel.stats.p95), numbers("samples", lambda kernel: kernel.stats and kernel.stats.count),
 )
 
 
@@ -89,7 +89,7 @@ _FIGURES = {  # the function, what it shows, its description
     "roofline": ("kernel_figures.roofline_figure", "Speed in FLOP/s against arithmetic intensity in FLOP per byte, with the measured ceilings",
                  "bands: from the least to the most that copy, read, triad or fma, gemm reach"),
     "shares": ("kernel_dots.shares_figure", "Share of the binding ceiling of each kernel",
-               "a dot a shape and dtype, at the median; farthest from the limit first"),
+               "one dot per shape and dtype, at the median; farthest from the limit first"),
     "caches": ("kernel_dots.dumbbells_figure", "GB/s of each kernel with cold and with warm caches", "at the median"),
     "threads": ("kernel_dots.dumbbells_figure", "GB/s of each kernel with few and with many threads", "at the median"),
 }
@@ -99,9 +99,9 @@ def kernel_drawings(roofline: Roofline) -> list[Drawing]:
     """Figures for which there are data."""
     if not roofline.timed:
         return []
-    timed = [one for cases in roofline.timed.values() for one in cases.values()]
+    timed = [case for cases in roofline.timed.values() for case in cases.values()]
     shown = {"roofline": roofline if any(map(plotted, roofline.timed.values())) else None,
-             "shares": roofline if any(one.share is not None for one in timed) else None, **comparisons_of(roofline)}
+             "shares": roofline if any(line.share is not None for line in timed) else None, **comparisons_of(roofline)}
     return [_drawing(roofline, kind, of) for kind, of in shown.items() if of]
 
 
@@ -109,7 +109,7 @@ def _drawing(roofline: Roofline, kind: str, of: Roofline | Sequence[Comparison])
     draw, what, about = _FIGURES[kind]
     title = what if kind != "shares" else unbroken(
         f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(roofline))}")
-    cases = 0 if of is roofline else len({pair.case for one in of for pair in one.pairs})
+    cases = 0 if of is roofline else len({pair.case for kernel in of for pair in kernel.pairs})
     cut = f"the {MOST_ROWS // 2} largest and {MOST_ROWS // 2} smallest ratios of {cases}" if cases > MOST_ROWS else ""
     basis = roofline.first.run.basis
     return drawing(kind, f"{roofline.anchor}-{roofline.device}-{basis}-{kind}", draw, of, title,
@@ -117,12 +117,12 @@ def _drawing(roofline: Roofline, kind: str, of: Roofline | Sequence[Comparison])
 
 
 def _near_by_way(roofline: Roofline) -> list[str]:
-    told = []
+    phrases = []
     for way in roofline.ways:
         shares = [kernel.share for kernel in roofline.timed[way].values() if kernel.share is not None]
         if shares:
-            told.append(f"{sum(share >= NEAR for share in shares)} of {len(shares)} ({way_text(way, roofline.device)})")
-    return told
+            phrases.append(f"{sum(share >= NEAR for share in shares)} of {len(shares)} ({way_text(way, roofline.device)})")
+    return phrases
 
 
 # ---- The page
@@ -139,17 +139,17 @@ def _section(roofline: Roofline) -> Section:
 def _ceilings(roofline: Roofline) -> list[str]:
     if not roofline.ceilings:
         return ["No ceilings are in the records: speeds are known, distances from the machine's limits are not."]
-    return [f"{counted(one.threads, 'thread') if roofline.device == 'cpu' else 'The device'}: {ceilings_text(one)}."
-            for one in roofline.ceilings.values()]
+    return [f"{counted(ceiling.threads, 'thread') if roofline.device == 'cpu' else 'The device'}: {ceilings_text(ceiling)}."
+            for ceiling in roofline.ceilings.values()]
 
 
 def _comparisons(roofline: Roofline) -> list[str]:
-    found = [one for each in comparisons_of(roofline).values() for one in each]
-    return [f"{one.name[:1].upper()}{one.name[1:]}, {comparison_text(one)}." for one in found]
+    found = [kernel for each in comparisons_of(roofline).values() for kernel in each]
+    return [f"{kernel.name[:1].upper()}{kernel.name[1:]}, {comparison_text(kernel)}." for kernel in found]
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
-    kernels = [one for one in records.kernels if one.was_run]
+    kernels = [kernel for kernel in records.kernels if kernel.was_run]
     names = {kernel.kernel for kernel in kernels}
     samples = sum(len(kernel.samples_us) for kernel in kernels)
     cases = len({case_of(kernel) for kernel in kernels})
@@ -172,12 +172,12 @@ def _ways_text(kernels: Sequence[Kernel]) -> str:
 
 
 def _bad(records: Records) -> list[BadLine]:
-    return bad_lines((one for one in records.kernels if one.was_run),
-                     lambda one: f"{case_of(one).full}, {one.device}, {way_text(way_of(one), one.device)}, {one.basis}")
+    return bad_lines((kernel for kernel in records.kernels if kernel.was_run),
+                     lambda kernel: f"{case_of(kernel).full}, {kernel.device}, {way_text(way_of(kernel), kernel.device)}, {kernel.basis}")
 
 
 PAGE = Page(
     3, "kernels", "Kernels", "How far is each kernel from what this machine can do?",
-    "How far is each kernel from what this machine can do, and what holds it back?",
+    "How far is each kernel from what this machine can do, and what limits it?",
     records=lambda records: records.only("kernels", "ceilings"), results=analyse_kernels, sections=each(_section), figure="roofline",
     facts=_facts, findings=kernel_findings, notes=notes_on_kernels, bad=_bad, bad_heading="Wrong and failed kernels")

@@ -6,12 +6,12 @@ from reports.page import (
 from reports.units import counted
 
 _FIGURES = (
-    ("split", "layer_figures.split_figure", "Parts of the time of each layer, one after the other and beside each other"),
+    ("split", "layer_figures.split_figure", "Parts of the time of each layer, run serially and overlapped"),
     ("gain", "layer_figures.gain_figure", "Time that communication adds to each layer, in either form"),
     ("bytes", "layer_figures.bytes_figure", "Bytes sent in each layer; the mark is the formula's value"),
 )
 _WAYS = (("kernels", "all kernels alone"), ("communication", "all exchanges alone"),
-         ("serial", "kernels and exchanges one after the other: median"), ("async", "communication beside products: median"))
+         ("serial", "kernels and exchanges run serially: median"), ("async", "communication overlapped with products: median"))
 # Columns of (case, one of its forms, each in its own number of tiles).
 _COLUMNS = (
     words("layer", lambda row: row[0].name), counts("tiles", lambda row: row[1].tiles, "groups of rows"),
@@ -23,7 +23,7 @@ _COLUMNS = (
     sizes("sent", lambda row: row[1].sent_bytes, "bytes per rank, mean"),
     sizes("formula", lambda row: row[1].formula_bytes, "bytes by the formula of docs/metrics.md"),
     sizes("memory", lambda row: row[1].memory_bytes, "bytes held for the layer by the rank with the most"),
-    counts("unlike", lambda row: row[1].unlike, "elements whose bits differ from those of a serial run in one tile"),
+    counts("unlike", lambda row: row[1].unlike, "elements whose bits differ from a serial run in one tile"),
     words("status", lambda row: STATUS.cell(row[1]).text),
 )
 
@@ -37,9 +37,9 @@ def _section(result: LayersResult) -> Section:
 
 
 PAGE = Page(
-    6, "layers", "Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?",
-    "What do tensor-parallel layers cost, and how much of their communication can run beside products?",
+    6, "layers", "Tensor-parallel layers", "How much time does their communication cost, and how much do products hide?",
+    "What do tensor-parallel layers cost, and how much of their communication can overlap with products?",
     records=lambda records: records.parts("layer"), results=analyse_layers, sections=each(_section), figure="parts",
     facts=lambda records, results: [Fact("What was timed", f"tensor-parallel layers on {ranks_text(records.steps)} ranks, forward and backward"),
                            passes_fact(records.steps)],
-    bad=lambda records: bad_lines(records.steps, lambda one: f"{one.layer}, {counted(one.ranks, 'rank')}, {counted(one.tiles, 'tile')}, {one.dtype}"))
+    bad=lambda records: bad_lines(records.steps, lambda step: f"{step.layer}, {counted(step.ranks, 'rank')}, {counted(step.tiles, 'tile')}, {step.dtype}"))

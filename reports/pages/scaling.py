@@ -11,37 +11,37 @@ from reports.records import Records, Step
 from reports.units import counted, joined, share_text, unbroken
 
 
-def _interval(one: Step) -> str:
-    stats = one.stats
+def _interval(step: Step) -> str:
+    stats = step.stats
     return f"{stats.ci_low / 1e3:.4g} to {stats.ci_high / 1e3:.4g}" if stats and stats.ci_low is not None else "–"
 
 
-def _off_percent(one: Step, kind: str) -> Optional[float]:
-    share = off(one, kind)
+def _off_percent(step: Step, kind: str) -> Optional[float]:
+    share = off(step, kind)
     return None if share is None else 100 * share
 
 
 _COLUMNS = (
-    words("layout", line_name, "* more ranks than cores"), counts("ranks", lambda one: one.ranks),
-    counts("sequences per step", lambda one: one.sequences_per_step),
-    *(numbers(name, lambda one, kind=kind: one.step(kind) and one.step(kind).step_ms, meaning) for kind, name, meaning in (
+    words("layout", line_name, "* more ranks than cores"), counts("ranks", lambda line: line.ranks),
+    counts("sequences per step", lambda line: line.sequences_per_step),
+    *(numbers(name, lambda line, kind=kind: line.step(kind) and line.step(kind).step_ms, meaning) for kind, name, meaning in (
         ("isolated", "alone ms", "from pieces timed alone, simulated"),
         ("contended", "contended ms", "with the slowdowns measured while pieces run concurrently, simulated"),
         ("measured", "measured ms", "median"))),
     words("95 % interval ms", _interval, "bootstrap interval of the median"),
-    numbers("off alone %", lambda one: _off_percent(one, "isolated"), "measured over alone, minus 1", 3),
-    numbers("off contended %", lambda one: _off_percent(one, "contended"), "measured over contended, minus 1", 3),
-    numbers("computing ms", lambda one: one.step("measured") and computing_ms(one.step("measured").parts_ms),
+    numbers("off alone %", lambda line: _off_percent(line, "isolated"), "measured over alone, minus 1", 3),
+    numbers("off contended %", lambda line: _off_percent(line, "contended"), "measured over contended, minus 1", 3),
+    numbers("computing ms", lambda line: line.step("measured") and computing_ms(line.step("measured").parts_ms),
             "part of the measured step, mean over ranks"),
-    numbers("tokens/s", lambda one: one.tokens_per_s, "tokens per second of all ranks", 5),
+    numbers("tokens/s", lambda line: line.tokens_per_s, "tokens per second of all ranks", 5),
     words("efficiency %", efficiency_text, "tokens/s over the ideal: one rank's times the ranks that have cores; 95 % interval"),
-    words("what takes the rest", lambda one: undecided_text(one) or losses_text(one) or "–", "shares of the step that their intervals decide"),
-    words("what contention leaves", lambda one: why_text(one, "contended") or "–", "measured minus contended, by part"),
+    words("what takes the rest", lambda line: undecided_text(line) or losses_text(line) or "–", "shares of the step that their intervals decide"),
+    words("unexplained by contention", lambda line: why_text(line, "contended") or "–", "measured minus contended, by part"),
 )
 # Columns of (layout, one of its slowdowns).
 _SLOWDOWNS = (
     words("layout", lambda row: line_name(row[0])), words("what", lambda row: row[1].of, "F forward, B backward, STEP the optimizer"),
-    words("beside", lambda row: row[1].beside), counts("ranks", lambda row: row[1].ranks, "that compute"),
+    words("concurrent with", lambda row: row[1].beside), counts("ranks", lambda row: row[1].ranks, "that compute"),
     numbers("times as long", lambda row: row[1].factor, "weighted median", 3), counts("samples", lambda row: row[1].samples),
 )
 
@@ -49,31 +49,31 @@ _SLOWDOWNS = (
 def _tables(result: ScalingResult) -> list[Table]:
     return [table("Every layout of the records", _COLUMNS, (*result.run, *result.beyond)),
             table("Measured slowdowns: how many times as long as alone", _SLOWDOWNS,
-                  [(one, slow) for one in result.run for slow in one.slowdowns or ()])]
+                  [(line, slow) for line in result.run for slow in line.slowdowns or ()])]
 
 
 def _largest_gap(result: ScalingResult) -> str:
-    line = max((one for one in result.run if one.step("measured") and one.step("contended")),
-               key=lambda one: abs(one.step("measured").step_ms - one.step("contended").step_ms), default=None)
+    line = max((line for line in result.run if line.step("measured") and line.step("contended")),
+               key=lambda line: abs(line.step("measured").step_ms - line.step("contended").step_ms), default=None)
     if line is None:
         return "Measured minus predicted steps"
     because = why_text(line, "contended") or "no part by more than 1 % of the step"
-    return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
+    return f"Contention leaves most unexplained in {line_name(line)}: {because}"
 
 
 def _stars(result: ScalingResult) -> str:
-    lines = [one for one in (*result.run, *result.beyond) if one.efficiency]
-    undecided = sum(bool(undecided_text(one)) for one in lines)
+    lines = [line for line in (*result.run, *result.beyond) if line.efficiency]
+    undecided = sum(bool(undecided_text(line)) for line in lines)
     return (result.name + (f"  ·  {undecided} of {len(lines)} efficiencies are undecided" if undecided else "")
-            + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.run) else ""))
+            + ("  ·  * more ranks than cores" if any(line.oversubscribed for line in result.run) else ""))
 
 
 _NAMES = {"isolated": "simulated from pieces alone", "contended": "simulated with measured contention", "measured": "measured"}
 
 
-def _charts(one: Step) -> list[Chart]:
+def _charts(line: Step) -> list[Chart]:
     """Measured timelines are below the predicted ones, on one time axis."""
-    steps = [one.step(kind) for kind in KINDS]
+    steps = [line.step(kind) for kind in KINDS]
     return [Chart(_NAMES[step.mode], step.timeline, step.step_ms, _bubble(step.parts_ms), None) for step in steps if step and step.timeline]
 
 
@@ -86,24 +86,24 @@ def _bubble(parts_ms: dict[str, float]) -> str:
 
 def _drawings(result: ScalingResult) -> list[Drawing]:
     """Steps that were simulated beyond the machine have no measured step to be compared with."""
-    gap = any(one.step("measured") for one in result.pieces)
+    gap = any(piece.step("measured") for piece in result.pieces)
     wanted = (
         ("curve", "curve", "curve_figure", "Tokens per second by number of ranks, measured and simulated", bool(result.curves)),
-        ("losses", "losses", "losses_figure", "Efficiency of each layout, and what takes the rest", any(one.efficiency for one in result.run)),
+        ("losses", "losses", "losses_figure", "Efficiency of each layout, and its losses", any(line.efficiency for line in result.run)),
         ("three", "parts", "three_times_figure", "Time of each layout from its pieces alone, with contention, and measured", bool(result.pieces)),
         ("gap", "parts", "gap_figure", unbroken(_largest_gap(result)) if gap else "", gap))
     drawn = [drawing(kind, f"{result.anchor}-{name}", f"training_figures.{draw}", result, title, _stars(result), step_badge(result.first))
              for name, kind, draw, title, there in wanted if there]
-    return drawn + [drawing("gantt", chart_stem([result], one), "gantt.gantt_figure", _charts(one),
-                            unbroken(f"{line_name(one)}: each rank's tasks over time"), f"{titled(one.model)}, a row per rank", step_badge(one))
-                    for one in charted(result)]
+    return drawn + [drawing("gantt", chart_stem([result], line), "gantt.gantt_figure", _charts(line),
+                            unbroken(f"{line_name(line)}: each rank's tasks over time"), f"{titled(line.model)}, a row per rank", step_badge(line))
+                    for line in charted(result)]
 
 
 def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
     lines = records.steps
-    cores = joined(sorted({str(one.run.machine.cores) for one in lines}))
-    return [Fact("What was timed", joined(sorted({titled(one.model) for one in lines}))),
-            Fact("Layouts", f"{counted(len(lines), 'layout')} on {cores} cores, {sum(one.oversubscribed for one in lines)} with more ranks than cores")]
+    cores = joined(sorted({str(line.run.machine.cores) for line in lines}))
+    return [Fact("What was timed", joined(sorted({titled(line.model) for line in lines}))),
+            Fact("Layouts", f"{counted(len(lines), 'layout')} on {cores} cores, {sum(line.oversubscribed for line in lines)} with more ranks than cores")]
 
 
 def _section(result: ScalingResult) -> Section:
@@ -111,7 +111,7 @@ def _section(result: ScalingResult) -> Section:
 
 
 PAGE = Page(
-    13, "scaling", "Scaling", "How many tokens per second do more ranks give, and what eats the rest?",
-    "How well do layouts scale, what eats the rest, and do the pieces of a step explain the step?",
+    13, "scaling", "Scaling", "How many tokens per second do more ranks give, and what limits them?",
+    "How well do layouts scale, what limits them, and do the pieces of a step explain its time?",
     records=lambda records: records.parts("scaling"), results=analyse_scaling, sections=each(_section), figure="curve", facts=_facts,
     bad_heading="Failed layouts")

@@ -1,4 +1,4 @@
-"""The page of pipeline schedules, and of collectives beside the computation."""
+"""The page of pipeline schedules, and of collectives that overlap with computation."""
 from typing import Any, Callable, Optional, Sequence
 
 from reports.analysis.groups import cut, dotted, link_text
@@ -16,7 +16,7 @@ from reports.units import bytes_text, counted, joined, share_text, short, time_t
 MOST_CHARTS = 60  # limit for all workloads together
 MOST_OF_ONE = 8  # limit for a workload, if there are several
 
-# ---- Tables: schedules against each other, and collectives beside the computation
+# ---- Tables: schedules against each other, and collectives that overlap with computation
 
 _PERCENT = "idle time of the busiest rank over "
 
@@ -28,7 +28,7 @@ def _percents(name: str, of: Callable[[Any], float], meaning: str) -> Column:
 def _columns(result: WorkloadResult) -> tuple[Column, ...]:
     """Columns of (name of a schedule, its line)."""
     lines = [line for case in result.cases for line in case.lines]
-    energy = (Column(one.name, one.meaning, lambda row, one=one: one.cell(row[1]), one.numeric) for one in energy_columns(lines))
+    energy = (Column(column.name, column.meaning, lambda row, column=column: column.cell(row[1]), column.numeric) for column in energy_columns(lines))
     return (
         words("schedule", lambda row: row[0]), words("basis", lambda row: row[1].basis, "simulated, emulated or measured"),
         numbers("stages per rank", lambda row: row[1].chunks, "stages per rank in each pipe"),
@@ -46,11 +46,11 @@ def _columns(result: WorkloadResult) -> tuple[Column, ...]:
         numbers("sends", lambda row: max(row[1].sends, default=None), "messages of the rank that sends most"),
         numbers("exposed ms", lambda row: max(row[1].exposed_ms, default=None), "waits for data in flight, the worst rank's", 3),
         words("formula", lambda row: _form_text(row[1]), "known closed form, where its assumptions hold"),
-        Column("vs simulated", "makespan over that in virtual time", lambda row: _against(row[1], _simulated_ms(row[1], result))),
+        Column("vs simulated", "makespan over the makespan in virtual time", lambda row: _against(row[1], _simulated_ms(row[1], result))),
         numbers("late µs", lambda row: row[1].late_us, "emulated: worst lateness of a task's start", 3),
         numbers("runs", lambda row: len(row[1].samples_ms), "makespans that were taken"),
-        words("on which channels it hangs", lambda row: hangs_text(row[1]), "blocking: a send waits for its receive; batched: what stands "
-              "between two computations begins together; buffered: so many messages a pair"), *energy)
+        words("on which channels it hangs", lambda row: hangs_text(row[1]), "blocking: a send waits for its receive; batched: messages "
+              "between two computations begin together; buffered: with this many buffers per pair"), *energy)
 
 
 def schedules_table(result: WorkloadResult) -> Table:
@@ -79,14 +79,14 @@ def _against(line: ScheduleLine, simulated_ms: Optional[float]) -> Cell:
 
 
 _OVERLAP = (
-    words("link", lambda one: link_text(one.run.link), "bandwidth in each direction, latency"), words("case", way_text),
-    numbers("collectives", lambda one: one.overlap.collectives, "number per rank"),
-    numbers("computing ms", lambda one: one.overlap.compute_alone_ms, "kernels alone"),
-    numbers("collectives ms", lambda one: one.overlap.communication_alone_ms, "collectives alone, one after another"),
-    numbers("step ms", lambda one: one.makespan_ms, "both side by side"), numbers("exposed ms", exposed_ms, "step minus computing"),
-    numbers("hidden %", lambda one: 100 * one.overlap.efficiency, "part of the collectives that computing hides", 3),
-    Column("vs simulated", "step over that in virtual time", lambda one: _against(one, one.simulated_ms)),
-    numbers("runs", lambda one: len(one.samples_ms), "steps that were taken"),
+    words("link", lambda line: link_text(line.run.link), "bandwidth in each direction, latency"), words("case", way_text),
+    numbers("collectives", lambda line: line.overlap.collectives, "number per rank"),
+    numbers("computing ms", lambda line: line.overlap.compute_alone_ms, "kernels alone"),
+    numbers("collectives ms", lambda line: line.overlap.communication_alone_ms, "collectives alone, sequentially"),
+    numbers("step ms", lambda line: line.makespan_ms, "both overlapped"), numbers("exposed ms", exposed_ms, "step minus computing"),
+    numbers("hidden %", lambda line: 100 * line.overlap.efficiency, "part of the collectives that computing hides", 3),
+    Column("vs simulated", "step over the step in virtual time", lambda line: _against(line, line.simulated_ms)),
+    numbers("runs", lambda line: len(line.samples_ms), "steps that were taken"),
 )
 
 
@@ -105,7 +105,7 @@ def _channel(name: str) -> str:
 
 
 # ---- The words on a figure: a title, a description of the run, a badge if it was not measured. The title names the quantities,
-# or has a finding that no sentence of the page has: a finding is said once
+# or has a finding that no sentence of the page has: a finding appears once
 
 def step_badge(bases: Sequence[str]) -> str:
     badge = basis_badge(bases, of="a time of a training run")
@@ -115,10 +115,10 @@ def step_badge(bases: Sequence[str]) -> str:
 def case_title(case: Case) -> str:
     """Title such as: 1f1b: a step takes 330 ms simulated, 334 ms emulated (+1.2 %); 27 % of it is bubble."""
     first, *rest = case.lines
-    told = [f"{time_text(1e3 * first.makespan_ms)} {first.basis}"]
-    told += [f"{time_text(1e3 * line.makespan_ms)} {line.basis} ({percent_off(line.makespan_ms / first.makespan_ms)})"
+    phrases = [f"{time_text(1e3 * first.makespan_ms)} {first.basis}"]
+    phrases += [f"{time_text(1e3 * line.makespan_ms)} {line.basis} ({percent_off(line.makespan_ms / first.makespan_ms)})"
              for line in rest]
-    return unbroken(f"{case.name}: a step takes {', '.join(told)}; {share_text(bubble(first))} of it is bubble, "
+    return unbroken(f"{case.name}: a step takes {', '.join(phrases)}; {share_text(bubble(first))} of it is bubble, "
                     f"and a rank holds the activations of at most {short(first.peak)} "
                     f"microbatch{'' if first.peak == 1 else 'es'}")
 
@@ -158,14 +158,14 @@ def _charted(result: WorkloadResult) -> list[Case]:
 def _growth_drawing(number: int, growth: Growth) -> Drawing:
     subtitle = dotted(counted(growth.ranks, "rank"), Workload(growth.ranks, 0, growth.times).times_text, _slices_text(growth.slices))
     return drawing("growth", f"growth-{number}", "step_figures.growth_figure", growth, _growth_title(growth), subtitle,
-                   step_badge([growth.basis]), "Bubble against the number of microbatches, a line a schedule")
+                   step_badge([growth.basis]), "Bubble against the number of microbatches, one line per schedule")
 
 
 def _workload_drawings(result: WorkloadResult, charts: Sequence[Case]) -> list[Drawing]:
     drawn = [drawing("tradeoff", f"{result.anchor}-tradeoff-{contest.basis}-{contest.slices}", "step_figures.tradeoff_figure",
                      contest, "Bubble of each schedule against the activations that a rank holds",
                      dotted(result.name, _slices_text(contest.slices)), step_badge([contest.basis]),
-                     "Bubble against activations held, a point a schedule")
+                     "Bubble against activations held, one point per schedule")
              for contest in result.contests if len(contest.entries) > 1 and any(line.peak for _, line in contest.entries)]
     return drawn + [drawing("gantt", f"{result.anchor}-gantt-{number}", "gantt.gantt_figure", charts_of(case.lines),
                             case_title(case), _case_subtitle(case), step_badge([line.basis for line in case.lines]),
@@ -180,38 +180,38 @@ def step_drawings(lines: Sequence[ScheduleLine], anchor: str) -> list[Drawing]:
 
 
 def _step_drawing(line: ScheduleLine, stem: str) -> Drawing:
-    one = line.overlap
+    overlap = line.overlap
     title = unbroken(f"{way_text(line)}, {link_text(line.run.link)}: a step takes {time_text(1e3 * line.makespan_ms)}, {hidden_text(line)}")
-    subtitle = dotted(f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)}", one.algorithm, "a row a replica")
+    subtitle = dotted(f"{counted(overlap.layers, 'layer')} of {bytes_text(overlap.bytes_per_layer, 3)}", overlap.algorithm, "one row per replica")
     return drawing("gantt", stem, "gantt.gantt_figure", charts_of([line]), title, subtitle, step_badge([line.basis]),
                    "What each replica does over time")
 
 
 def _workload(result: WorkloadResult, most_charts: int) -> Section:
-    told = [f"{contest.name.capitalize()}: {contest_text(contest)}" for contest in result.contests]
+    sentences = [f"{contest.name.capitalize()}: {contest_text(contest)}" for contest in result.contests]
     charts = _charted(result)
-    return group(result, [*told, result.why] if result.why else told, _workload_drawings(result, charts[:max(most_charts, 0)]),
+    return group(result, [*sentences, result.why] if result.why else sentences, _workload_drawings(result, charts[:max(most_charts, 0)]),
                  [schedules_table(result)], len(charts), link=result.workload.name)
 
 
 def _overlap(result: OverlapResult) -> Section:
-    told = [f"{link[:1].upper()}{link[1:]}: {link_finding(lines)}" for link, lines in result.by_link.items()]
+    sentences = [f"{link[:1].upper()}{link[1:]}: {link_finding(lines)}" for link, lines in result.by_link.items()]
     bars = drawing("parts", f"{result.anchor}-bars", "stacked_bars.overlap_figure", result,
                    "Computing, and hidden and exposed communication of a step",
                    dotted(result.name, "fastest links first, for each the shortest step first"), step_badge([result.first.basis]),
-                   "A bar a case: computing, and what of the collectives is exposed")
+                   "One bar per case: computing, and the exposed part of the collectives")
     rows = table("Every case: fastest links first, for each the shortest step first", _OVERLAP, result.lines)
-    return group(result, told, [bars, *step_drawings(result.lines, result.anchor)], [rows], link=result.name)
+    return group(result, sentences, [bars, *step_drawings(result.lines, result.anchor)], [rows], link=result.name)
 
 
 def _sections(results: Sequence[Any]) -> list[Section]:
     workloads = [result for result in results if isinstance(result, WorkloadResult)]
-    growths = [_growth_drawing(number, one) for number, one in enumerate(growths_of(workloads), start=1)]
+    growths = [_growth_drawing(number, workload) for number, workload in enumerate(growths_of(workloads), start=1)]
     sections = [Section("growth", "Bubble against microbatches", blocks=[Figures(growths)], link="Microbatches")] if growths else []
     left, most = MOST_CHARTS, MOST_CHARTS if len(workloads) == 1 else MOST_OF_ONE
     for result in workloads:
         sections.append(_workload(result, min(left, most)))
-        left -= sum(one.kind == "gantt" for one in sections[-1].drawings)
+        left -= sum(line.kind == "gantt" for line in sections[-1].drawings)
     return sections + [_overlap(result) for result in results if isinstance(result, OverlapResult)]
 
 
@@ -225,8 +225,8 @@ def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
 
 
 PAGE = Page(
-    9, "schedules", "Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?",
-    "Which order of forward and backward wastes least time, and what memory it takes.",
+    9, "schedules", "Pipeline schedules", "Which order of forward and backward wastes the least time, and how much memory does it need?",
+    "Which order of forward and backward wastes the least time, and how much memory it needs.",
     records=lambda records: records.select(schedules=tuple(line for line in records.schedules if not line.has_buckets)),
     results=lambda records: (*analyse_schedules(records), *analyse_overlap(records)), sections=_sections, figure="tradeoff", facts=_facts,
     notes=lambda records, results: notes_on_schedules(records))

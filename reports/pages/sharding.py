@@ -8,27 +8,27 @@ from reports.units import counted, joined
 _FIGURES = (("memory", "stacked_bars.sharding_figure", "Memory per rank between steps, by ZeRO stage"),)
 _COLUMNS = (
     words("stage", stage_text),
-    *(sizes(kind, lambda one, kind=kind: one.held_bytes[kind], "bytes per rank between steps") for kind in ("weights", "gradients", "optimizer")),
-    sizes("weights at most", lambda one: one.peak_bytes["weights"], "peak bytes per rank in a step"),
-    sizes("gradients at most", lambda one: one.peak_bytes["gradients"], "peak bytes per rank in a step"),
-    sizes("all at most", lambda one: one.peak_bytes["total"], "peak bytes per rank in a step, with activations and buffers"),
-    sizes("weights sent", lambda one: one.sent_bytes["weights"], "bytes per rank and step: gathers"),
-    sizes("gradients sent", lambda one: one.sent_bytes["gradients"], "bytes per rank and step: reductions in its set of shards"),
-    sizes("over replicas", lambda one: one.sent_bytes.get("over_replicas", 0),
+    *(sizes(kind, lambda line, kind=kind: line.held_bytes[kind], "bytes per rank between steps") for kind in ("weights", "gradients", "optimizer")),
+    sizes("weights at most", lambda line: line.peak_bytes["weights"], "peak bytes per rank in a step"),
+    sizes("gradients at most", lambda line: line.peak_bytes["gradients"], "peak bytes per rank in a step"),
+    sizes("all at most", lambda line: line.peak_bytes["total"], "peak bytes per rank in a step, with activations and buffers"),
+    sizes("weights sent", lambda line: line.sent_bytes["weights"], "bytes per rank and step: gathers"),
+    sizes("gradients sent", lambda line: line.sent_bytes["gradients"], "bytes per rank and step: reductions in its set of shards"),
+    sizes("over replicas", lambda line: line.sent_bytes.get("over_replicas", 0),
           "bytes sent per rank and step: sums of shards over replicas of the set"),
-    numbers("step ms", lambda one: one.stats and one.stats.median / 1e3, "median"), STATUS,
+    numbers("step ms", lambda line: line.stats and line.stats.median / 1e3, "median"), STATUS,
 )
-_OFFLOAD = (sizes("offloaded", lambda one: sum(one.offloaded_bytes.values()), "bytes per rank and step, to the device and from it"),
-            numbers("update ms", lambda one: one.step("measured").parts_ms["update"], "the optimizer's part of the median step, on the slowest rank"))
-_PLUS = {name: sizes(title, lambda one, name=name: one.sent_bytes.get(name, 0), meaning) for name, title, meaning in (
+_OFFLOAD = (sizes("offloaded", lambda line: sum(line.offloaded_bytes.values()), "bytes per rank and step, to the device and from it"),
+            numbers("update ms", lambda line: line.step("measured").parts_ms["update"], "the optimizer's part of the median step, on the slowest rank"))
+_PLUS = {name: sizes(title, lambda line, name=name: line.sent_bytes.get(name, 0), meaning) for name, title, meaning in (
     ("secondary", "from a secondary copy", "weights sent per rank and step to those that share the copy (hpZ), in bytes"),
     ("near", "among neighbours", "gradients sent per rank and step in the first of two hops (qgZ), in bytes"))}
 
 
 def sharding_table(result: ShardingResult) -> Table:
-    """Columns of the table: those of offloading only if a row offloads, those of ZeRO++ only if a row uses it."""
-    plus = [column for name, column in _PLUS.items() if any(one.sent_bytes.get(name) for one in result.lines)]
-    offload = _OFFLOAD if any(sum(one.offloaded_bytes.values()) for one in result.lines) else ()
+    """Columns of the table: columns for offloading only if a row offloads, for ZeRO++ only if a row uses it."""
+    plus = [column for name, column in _PLUS.items() if any(line.sent_bytes.get(name) for line in result.lines)]
+    offload = _OFFLOAD if any(sum(line.offloaded_bytes.values()) for line in result.lines) else ()
     return table("Every row of the records", (*_COLUMNS, *plus, *offload, *energy_columns(result.lines)), result.lines, status_of)
 
 
@@ -38,8 +38,8 @@ def _section(result: ShardingResult) -> Section:
 
 
 PAGE = Page(
-    5, "sharding", "ZeRO", "What does each stage save of a rank's memory?",
-    "What does sharing out parameters, gradients and optimizer state save, and what does it send?",
+    5, "sharding", "ZeRO", "How much of a rank's memory does each stage save?",
+    "How much memory does sharding parameters, gradients and optimizer state save, and how many bytes does it send?",
     records=lambda records: records.parts("sharding"), results=analyse_sharding, sections=each(_section), figure="bars",
-    facts=lambda records, results: [Fact("What was timed", joined(sorted({titled(one.model) for one in records.steps}))), rows_fact(records.steps)],
-    bad=lambda records: bad_lines(records.steps, lambda one: f"{stage_text(one)}, {one.dtype}, {counted(one.ranks, 'rank')}"))
+    facts=lambda records, results: [Fact("What was timed", joined(sorted({titled(step.model) for step in records.steps}))), rows_fact(records.steps)],
+    bad=lambda records: bad_lines(records.steps, lambda step: f"{stage_text(step)}, {step.dtype}, {counted(step.ranks, 'rank')}"))

@@ -6,7 +6,7 @@ from reports.page import Drawing, drawing, each, Fact, group, numbers, Page, Sec
 from reports.records import Records
 from reports.units import counted, joined
 
-# Figures: the function, and the title; then those of each study.
+# Figures: the function, and the title; then the figures of each study.
 DRAWN = {
     "efficiency": ("efficiency_figure", "Throughput per GPU by number of GPUs"),
     "boundary": ("published_figure", "TFLOP/s per GPU by number of tensor-parallel ranks"),
@@ -17,7 +17,7 @@ DRAWN = {
     "order": ("order_figure", "Parts of the step for each order of the ranks"),
     "bubbles": ("bubbles_figure", "Share of the time in which ranks compute, without and with work in bubbles, for each schedule"),
     "clocks": ("clocks_figure", "Energy of a step against its time, for each part that has a clock of its own"),
-    "tornado": ("tornado_figure", "Change of the step's time when a figure of the machine changes either way"),
+    "tornado": ("tornado_figure", "Change of the step's time when a parameter of the machine changes either way"),
 }
 _FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
             "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",),
@@ -40,17 +40,17 @@ def _drawings(result: StudyResult) -> list[Drawing]:
 def points_table(result: StudyResult) -> Table:
     """A column for each coordinate, value and part that any point has."""
     return table("Every point", [
-        words("series", lambda one: one.series, "line or class"), words("basis", lambda one: one.basis),
-        *(numbers(name, lambda one, name=name: one.at.get(name)) for name in _names(one.at for one in result.lines)),
-        *(numbers(_shown(name), lambda one, name=name: one.values.get(name)) for name in _names(one.values for one in result.lines)),
-        *(numbers(f"{name} ms", lambda one, name=name: one.parts_ms.get(name), "of the step")
-          for name in _names(one.parts_ms for one in result.lines)),
-        words("fits", lambda one: "yes" if one.fits else "no", "in a device's memory"), words("layout", lambda one: one.layout),
-        words("note", lambda one: one.note)], result.lines)
+        words("series", lambda point: point.series, "line or class"), words("basis", lambda point: point.basis),
+        *(numbers(name, lambda point, name=name: point.at.get(name)) for name in _names(line.at for line in result.lines)),
+        *(numbers(_shown(name), lambda point, name=name: point.values.get(name)) for name in _names(line.values for line in result.lines)),
+        *(numbers(f"{name} ms", lambda point, name=name: point.parts_ms.get(name), "of the step")
+          for name in _names(line.parts_ms for line in result.lines)),
+        words("fits", lambda point: "yes" if point.fits else "no", "in a device's memory"), words("layout", lambda point: point.layout),
+        words("note", lambda point: point.note)], result.lines)
 
 
 def _names(of: Iterable[dict[str, float]]) -> list[str]:
-    return list(dict.fromkeys(name for one in of for name in one))
+    return list(dict.fromkeys(name for point in of for name in point))
 
 
 def _shown(name: str) -> str:
@@ -59,19 +59,19 @@ def _shown(name: str) -> str:
 
 
 def _section(result: StudyResult) -> Section:
-    sources = sorted({one.source for one in result.lines if one.source})
-    published = [f"Published: {joined(sources)}. What was published is never part of what is simulated."] if sources else []
+    sources = sorted({line.source for line in result.lines if line.source})
+    published = [f"Published: {joined(sources)}. Published values are never part of simulated ones."] if sources else []
     return group(result, [result.answer, *published], _drawings(result), [points_table(result)])
 
 
 def _facts(records: Records, results: Sequence[StudyResult]) -> list[Fact]:
     lines = records.studies
-    bases = joined([f"{counted(sum(one.basis == basis for one in lines), 'point')} {basis}"
-                    for basis in dict.fromkeys(one.basis for one in lines)])
+    bases = joined([f"{counted(sum(line.basis == basis for line in lines), 'point')} {basis}"
+                    for basis in dict.fromkeys(line.basis for line in lines)])
     return [Fact("Studies", joined(list(dict.fromkeys(result.study for result in results)))), Fact("Points", bases)]
 
 
 PAGE = Page(
-    11, "studies", "Studies", "How far does it scale, which way wins, and what should one buy?",
-    "How far does a layout scale, which layout is fastest, what memory and order of ranks cost, and which figure of a machine matters.",
+    11, "studies", "Studies", "How far does it scale, which layout wins, and which hardware matters?",
+    "How far a layout scales, which layout is fastest, what memory and rank order cost, and which parameter of a machine matters.",
     records=lambda records: records.only("studies"), results=analyse_studies, sections=each(_section), figure="map", facts=_facts)

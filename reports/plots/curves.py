@@ -73,14 +73,14 @@ COLUMNS = 3
 
 def percentiles(of: Of, heading: Heading) -> Figure:
     panel, shown = of[0], _styles(of)
-    series = [one for one in panel.series if one.label in shown]
+    series = [series for series in panel.series if series.label in shown]
     columns = min(len(series), COLUMNS)
     figure, top = new_figure(heading, 1.1 + (1.85 if columns == COLUMNS else 2.4) * -(-len(series) // columns))
-    timed = [point for one in series for point in one.points]
+    timed = [point for curve in series for point in curve.points]
     low, high = min(p.stats.p5 / p.time_us for p in timed), max(p.stats.max / p.time_us for p in timed)
     grid = axes_grid(figure, top, len(series), columns, (0.63, 0.11, 0.42), (0.18, 0.3, 0.2))
-    for i, (axes, one) in enumerate(zip(grid, series)):
-        _draw(axes, one, shown[one.label], panel.sizes)
+    for i, (axes, line) in enumerate(zip(grid, series)):
+        _draw(axes, line, shown[line.label], panel.sizes)
         value_axis(axes, low, max(high, 1.1), lambda value: f"{short(value)}×")
         axes.tick_params(labelleft=i % columns == 0)
     figure.text(0.985, 0.012, "band: p5 to p95    dashed: p99    dots: slowest call    1× is the median", ha="right",
@@ -88,15 +88,15 @@ def percentiles(of: Of, heading: Heading) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, one: Series, style: Style, sizes: Sequence[int]) -> None:
+def _draw(axes: Axes, series: Series, style: Style, sizes: Sequence[int]) -> None:
     bytes_axis(axes, sizes, most=5)
-    points, x = one.points, one.sizes
+    points, x = series.points, series.sizes
     low, high = [p.stats.p5 / p.time_us for p in points], [p.stats.p95 / p.time_us for p in points]
     axes.fill_between(x, low, high, color=style.colour, alpha=0.3, linewidth=0)
     axes.axhline(1, color=style.colour, linewidth=1.5)
     axes.plot(x, [p.stats.p99 / p.time_us for p in points], color=INK, linewidth=1, linestyle=(0, (3, 1.5)))
     axes.plot(x, [p.stats.max / p.time_us for p in points], color=MUTED, linewidth=0, marker=".", markersize=4)
-    axes.set_title(shortened(one.label))
+    axes.set_title(shortened(series.label))
     axes.tick_params(labelsize=7.8)
 
 
@@ -105,7 +105,7 @@ BAND = 1.25  # shaded: within 25 %
 
 def predicted(of: Of, heading: Heading) -> Figure:
     shown = _styles(of)
-    curves = [Curve(one.label, one.model.sizes, one.ratios) for one in of[0].predictions.by_label.values()]
+    curves = [Curve(line.label, line.model.sizes, line.ratios) for line in of[0].predictions.by_label.values()]
     ratios = [ratio for curve in curves for ratio in curve.y]
 
     def scale(axes: Axes) -> None:

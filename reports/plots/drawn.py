@@ -14,9 +14,9 @@ from reports.plots import style
 from reports.plots.frame import svg_of
 
 
-def figure_of(one: Drawing) -> Figure:
-    module, name = one.draw.split(".")
-    return getattr(import_module(f"reports.plots.{module}"), name)(one.shown, one.heading)
+def figure_of(picture: Drawing) -> Figure:
+    module, name = picture.draw.split(".")
+    return getattr(import_module(f"reports.plots.{module}"), name)(picture.shown, picture.heading)
 
 
 def render(drawings: Sequence[Drawing], folder: Path) -> None:
@@ -24,16 +24,16 @@ def render(drawings: Sequence[Drawing], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     workers = min(os.cpu_count() or 1, len(drawings))
     if workers <= 1:
-        for one in drawings:
-            _render(one, folder)
+        for drawing in drawings:
+            _render(drawing, folder)
         return
     # A forked child starts at once: the parent has no threads.
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         list(pool.map(_render, drawings, [folder] * len(drawings)))
 
 
-def _render(one: Drawing, folder: Path) -> None:
+def _render(picture: Drawing, folder: Path) -> None:
     with style.context():
-        figure = figure_of(one)
+        figure = figure_of(picture)
         FigureCanvasAgg(figure)
-        (folder / f"{one.stem}.svg").write_text(svg_of(figure, style.DARK), encoding="utf-8")
+        (folder / f"{picture.stem}.svg").write_text(svg_of(figure, style.DARK), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The frame that all figures share, names beside points, and a figure as one small SVG file."""
+"""The frame that all figures share, labels of points, and a figure as one small SVG file."""
 
 import math
 import re
@@ -43,7 +43,7 @@ _DRAWN = re.compile(r' d="([^"]*)"')
 
 
 def svg_of(figure: Figure, dark: Mapping[str, str]) -> str:
-    """Text of the figure as SVG; `dark` maps colours of a light page to those of a dark one."""
+    """Text of the figure as SVG; `dark` maps colours of a light page to colours of a dark one."""
     made = StringIO()
     figure.savefig(made, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return compact(made.getvalue(), dark)
@@ -149,10 +149,10 @@ def axes_grid(figure: Figure, top: float, number: int, columns: int, margins: tu
     """This many axes in rows of `columns`, below the figure's heading, which ends at `top`. In inches: the margins at the left,
     at the right and at the bottom; the gaps between columns, and above and below the axes of each row."""
     width, height = figure.get_size_inches()
-    (left, right, bottom), (beside, above, below) = margins, gaps
-    wide = (width - left - right - beside * (columns - 1)) / columns
+    (left, right, bottom), (gap, above, below) = margins, gaps
+    wide = (width - left - right - gap * (columns - 1)) / columns
     high = (top * height - bottom) / -(-number // columns)  # a row with its gaps
-    return [figure.add_axes([(left + column * (wide + beside)) / width, top - (high * (row + 1) - below) / height,
+    return [figure.add_axes([(left + column * (wide + gap)) / width, top - (high * (row + 1) - below) / height,
                              wide / width, (high - above - below) / height])
             for row, column in (divmod(i, columns) for i in range(number))]
 
@@ -207,7 +207,7 @@ def shortened(label: str) -> str:
 
 
 def bytes_axis(axes: Axes, sizes: Sequence[int], most: int = 9) -> None:
-    """A log axis with powers of two as ticks, at most `most` of them."""
+    """A log axis with powers of two as ticks, at most `most` ticks."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(sizes[0] / 1.3, sizes[-1] * 1.3)
     low, high = int(np.ceil(np.log2(sizes[0]))), int(np.floor(np.log2(sizes[-1])))
@@ -242,7 +242,7 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
 
 
 def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], style: Optional[Style]) -> None:
-    """A series with its style; without one, in grey behind the others."""
+    """A series with its style; without one, in grey below the others."""
     if style is None:
         axes.plot(x, y, color=OTHERS, linewidth=1.0, zorder=1.5)
         return
@@ -299,7 +299,7 @@ def few_ticks(axes: Axes, values: Iterable[float], label: str, text: Callable[[f
     axes.set_xlabel(label)
 
 
-# Names beside points, only where they cover no other name or point; a name without a free position is left out.
+# Labels of points, only where they cover no other label or point; a label without a free position is omitted.
 
 SIZE = 7.6
 _REACHES = (8, 14, 22, 32, 44, 58)  # points away from the point
@@ -345,14 +345,14 @@ def place_labels(axes: Axes, wanted: Iterable[Wanted], taken: Iterable[Box], lin
     occupied, lines = list(taken), list(lines)
     inside = Box(*axes.get_window_extent(canvas.get_renderer()).extents)
     drawn = []
-    for one in wanted:
-        free = [place for place in _places(axes, one, canvas)
+    for label in wanted:
+        free = [place for place in _places(axes, label, canvas)
                 if place.box.within(inside) and not any(place.box.on(other) for other in occupied)]
         if free:
             best = min(free, key=lambda place: place.reach + _CROSSING * any(place.box.on(line) for line in lines))
-            _draw(axes, one, best.offset)
+            _draw(axes, label, best.offset)
             occupied.append(best.box)
-            drawn.append(one.text)
+            drawn.append(label.text)
     return drawn
 
 
@@ -363,11 +363,11 @@ def point_box(axes: Axes, x: float, y: float, radius: float = 4.5) -> Box:
     return Box(px - reach, py - reach, px + reach, py + reach)
 
 
-def _places(axes: Axes, one: Wanted, canvas: FigureCanvasAgg) -> Iterable[_Place]:
-    probe = axes.text(0, 0, one.text, size=SIZE)
+def _places(axes: Axes, label: Wanted, canvas: FigureCanvasAgg) -> Iterable[_Place]:
+    probe = axes.text(0, 0, label.text, size=SIZE)
     size = probe.get_window_extent(canvas.get_renderer())
     probe.remove()
-    px, py = axes.transData.transform((one.x, one.y))
+    px, py = axes.transData.transform((label.x, label.y))
     scale = axes.figure.dpi / 72
     for reach, (dx, dy) in product(_REACHES, _SIDES):
         x, y = px + dx * reach * scale, py + dy * reach * scale
@@ -376,8 +376,8 @@ def _places(axes: Axes, one: Wanted, canvas: FigureCanvasAgg) -> Iterable[_Place
         yield _Place((dx * reach, dy * reach), box, reach)
 
 
-def _draw(axes: Axes, one: Wanted, offset: tuple[float, float]) -> None:
+def _draw(axes: Axes, label: Wanted, offset: tuple[float, float]) -> None:
     axes.annotate(
-        one.text, (one.x, one.y), xytext=offset, textcoords="offset points", size=SIZE, color=INK, zorder=6,
+        label.text, (label.x, label.y), xytext=offset, textcoords="offset points", size=SIZE, color=INK, zorder=6,
         ha="left" if offset[0] > 0 else "right", va="center", gid=HALO,
         arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3})

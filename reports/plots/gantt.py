@@ -49,7 +49,7 @@ def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
 
 
 def peak_text(memory: Memory, value: float) -> str:
-    return bytes_text(value, 3) if memory.unit == "bytes" else f"those of {short(value)} microbatches"
+    return bytes_text(value, 3) if memory.unit == "bytes" else f"{short(value)} microbatches"
 
 
 def total_of(kinds: Sequence[Points]) -> list[tuple[float, float]]:
@@ -73,7 +73,7 @@ def _band(axes: Axes, totals: Sequence[Sequence[tuple[float, float]]], scale: fl
     times = np.unique([at for points in totals for at, _ in points])
     times = times[::max(1, len(times) // 1500)]
     steps = [np.array([(-np.inf, 0.0), *points]) for points in totals]
-    held = [one[np.searchsorted(one[:, 0], times, "right") - 1, 1] / scale for one in steps]
+    held = [step[np.searchsorted(step[:, 0], times, "right") - 1, 1] / scale for step in steps]
     axes.fill_between(times, np.min(held, axis=0), np.max(held, axis=0), step="post", color=MUTED, alpha=0.2, linewidth=0,
                       zorder=1, label="all ranks")
 
@@ -128,12 +128,12 @@ def time_axis(below: Sequence[Axes], end: float) -> None:
 def _chart(axes: Axes, line: Chart, end: float, row: float) -> None:
     inch = end / (WIDTH - LEFT - RIGHT)  # ms
     ranks = lanes_of(line.timeline, PIXEL * inch)
-    strips = [lane for lane in STRIPS if line.ranks <= STRIPS_UP_TO and any(lane in one.strips for one in ranks)]
-    chunks = max((box.chunk for one in ranks for box in one.compute), default=0) + 1
+    strips = [lane for lane in STRIPS if line.ranks <= STRIPS_UP_TO and any(lane in rank.strips for rank in ranks)]
+    chunks = max((box.chunk for rank in ranks for box in rank.compute), default=0) + 1
     share = 0.9 - min(0.13 * len(strips), 0.45)  # share of the row's height for computations
-    drawn = sum(len(one.compute) + sum(map(len, one.strips.values())) for one in ranks)
+    drawn = sum(len(rank.compute) + sum(map(len, rank.strips.values())) for rank in ranks)
     raster = drawn > RASTER_FROM
-    _boxes(axes, [(r, box) for r, one in enumerate(ranks) for box in one.compute], (0.05, share), chunks, raster)
+    _boxes(axes, [(r, box) for r, rank in enumerate(ranks) for box in rank.compute], (0.05, share), chunks, raster)
     for i, lane in enumerate(strips):
         thick = (0.92 - share) / len(strips)
         _strip(axes, ranks, lane, (0.06 + share + i * thick, 0.8 * thick), raster)
@@ -155,7 +155,7 @@ def _boxes(axes: Axes, boxes: Sequence[tuple[int, Box]], place: tuple[float, flo
 
 def _strip(axes: Axes, ranks: Sequence[RankLanes], lane: str, place: tuple[float, float], raster: bool) -> None:
     corners = [_corners(r, box.start, box.end, place)
-               for r, one in enumerate(ranks) for box in one.strips.get(lane, ())]
+               for r, rank in enumerate(ranks) for box in rank.strips.get(lane, ())]
     # Not moved to whole pixels, so that the shade of many short ones shows their share of the time.
     axes.add_collection(PolyCollection(corners, facecolor=STRIPS[lane][0], linewidth=0, rasterized=raster, snap=False,
                                        zorder=2))
@@ -163,7 +163,7 @@ def _strip(axes: Axes, ranks: Sequence[RankLanes], lane: str, place: tuple[float
 
 def _exposed(axes: Axes, ranks: Sequence[RankLanes], place: tuple[float, float], inch: float, raster: bool) -> None:
     """Hatched spans; filled where hatching lines would be wider than the span."""
-    spans = [(r, start, end) for r, one in enumerate(ranks) for start, end in one.exposed]
+    spans = [(r, start, end) for r, rank in enumerate(ranks) for start, end in rank.exposed]
     wide = [_corners(*span, place) for span in spans if span[2] - span[1] >= HATCHED * inch]
     fine = [_corners(*span, place) for span in spans if span[2] - span[1] < HATCHED * inch]
     axes.add_collection(PolyCollection(wide, facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
@@ -182,7 +182,7 @@ def _labels(axes: Axes, ranks: Sequence[RankLanes], middle: float, height: float
     if height < 0.115:
         return
     size = min(7.5, 55 * height)
-    boxes = [(r, box) for r, one in enumerate(ranks) for box in one.compute if box.label]
+    boxes = [(r, box) for r, rank in enumerate(ranks) for box in rank.compute if box.label]
     for op in {box.op for _, box in boxes}:
         mine = [(r, box) for r, box in boxes if box.op == op]
         narrowest = min((box.end - box.start) / inch for _, box in mine)
@@ -215,7 +215,7 @@ def _handles(lines: Sequence[Chart]) -> list[Patch]:
     handles = [Patch(facecolor=colour, label=f"{op}: {name}" if len(op) == 1 else name)
                for op, (colour, name) in COMPUTE.items() if op in ops]
     handles += [Patch(facecolor=colour, label=name) for lane, (colour, name) in STRIPS.items() if lane in lanes]
-    if any(one.exposed for line in lines for one in lanes_of(line.timeline)):
+    if any(lanes.exposed for line in lines for lanes in lanes_of(line.timeline)):
         handles.append(Patch(facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
                              label="waits for data in flight"))
     return [*handles, Patch(facecolor=PAPER, edgecolor=MUTED, linewidth=0.6, label="idle")]

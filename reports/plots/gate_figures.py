@@ -59,7 +59,7 @@ def tick_text(ratio: float) -> str:
 
 # ---- Names of rows of a chart that are longer than their space: in two lines, then without their middle; all stay distinct
 
-BREAKS = " /,:"  # a line may end behind these
+BREAKS = " /,:"  # a line may end after these
 
 
 def in_two_lines(name: str, width: int) -> str:
@@ -90,13 +90,13 @@ def row_names(names: Sequence[str], width: int) -> list[str]:
     return shown
 
 
-# A row per case, worst first: the ratio of the two sides with its interval, single pairs as faint dots behind it.
+# A row per case, worst first: the ratio of the two sides with its interval, single pairs as faint dots below it.
 
 WIDTH = 11.4  # inches
 MOST = 40  # most rows; the others are in one row of dots
 NAME = 56  # characters of a row's name in a line
 NAMES, NUMBERS = 3.75, 2.95  # inches at the left and at the right of the axes
-CHANGE, INTERVAL, VERDICT = 0.75, 2.05, 2.2  # inches behind the axes: right ends of two columns of numbers, left end of words
+CHANGE, INTERVAL, VERDICT = 0.75, 2.05, 2.2  # inches to the right of the axes: right ends of two columns of numbers, left end of words
 ROW, TALL_ROW = 0.23, 0.34  # inches per row whose name takes one line, two lines
 
 
@@ -193,8 +193,8 @@ def _legend(figure: Figure, rows: Sequence[GateCase], rest: Sequence[GateCase], 
     seen = {case.verdict for case in (*rows, *rest)}
     handles: list = [key(verdict, **_look(verdict)) for verdict in VERDICTS if verdict in seen]
     if any(case.ratios for case in rows):
-        one = "one run of the head" if all(case.channel == "stored" for case in rows) else "one pair"
-        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=7, color=OTHERS, label=one))
+        line = "one run of the head" if all(case.channel == "stored" for case in rows) else "one pair"
+        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=7, color=OTHERS, label=line))
     if threshold > 0:
         handles.append(Patch(color=GRID, alpha=0.55, label=f"less than {limit_text(threshold)}: does not matter"))
     legend_below(figure, handles, len(handles) or 1, handletextpad=0.4, columnspacing=1.8)
@@ -204,40 +204,40 @@ def _legend(figure: Figure, rows: Sequence[GateCase], rest: Sequence[GateCase], 
 
 LEFT, RIGHT = 0.85, 3.2  # inches at the sides of a panel; at the right stand the changes
 PANEL, HEAD, FOOT = 1.0, 0.36, 0.5  # inches: of axes, of the name above, of ticks below
-MOST_CHANGES = 3  # beside a panel; the last ones
+MOST_CHANGES = 3  # at the right of a panel; the last ones
 MOST_TICKS = 7
 
 
 def history_figure(series: Sequence[GateSeries], heading: Heading) -> Figure:
     figure, top = new_figure(heading, 0.55 + (HEAD + PANEL + FOOT) * len(series), WIDTH)
-    for axes, one in zip(axes_grid(figure, top, len(series), 1, (LEFT, RIGHT, 0.05), (0, HEAD, FOOT)), series):
-        _draw_history(axes, one)
+    for axes, line in zip(axes_grid(figure, top, len(series), 1, (LEFT, RIGHT, 0.05), (0, HEAD, FOOT)), series):
+        _draw_history(axes, line)
     return figure
 
 
-def _draw_history(axes: Axes, one: GateSeries) -> None:
-    values = [point.value for point in one.points]
+def _draw_history(axes: Axes, series: GateSeries) -> None:
+    values = [point.value for point in series.points]
     axes.plot(range(len(values)), values, color=VERDICTS["same"].colour, marker="o", markersize=3.2, linewidth=0.8,
               markeredgewidth=0, alpha=0.75, zorder=2)
-    for start, end, level in _levels(one):
+    for start, end, level in _levels(series):
         axes.plot([start - 0.5, end - 0.5], [level, level], color=INK, linewidth=1.4, zorder=2.5)
-    first = max(len(one.changes) - MOST_CHANGES, 0)
-    for number, change in enumerate(one.changes, start=1):
+    first = max(len(series.changes) - MOST_CHANGES, 0)
+    for number, change in enumerate(series.changes, start=1):
         _mark(axes, str(number) if number > first else "", change)
-    _tell(axes, one, first)
-    axes.set_title(f"{without_middle(one.case, 92)} ({one.unit}, {one.better} is better)", size=9, pad=15)
+    _list_changes(axes, series, first)
+    axes.set_title(f"{without_middle(series.case, 92)} ({series.unit}, {series.better} is better)", size=9, pad=15)
     axes.set_xlim(-0.7, max(len(values) - 0.3, 0.7))
     low, high = min(values), max(values)
     room = 0.15 * (high - low) or 0.02 * abs(high) or 1
     axes.set_ylim(low - room, high + room)
-    _ticks(axes, one)
+    _ticks(axes, series)
 
 
-def _levels(one: GateSeries) -> list[tuple[int, int, float]]:
+def _levels(series: GateSeries) -> list[tuple[int, int, float]]:
     """(first point, point after the last, level) between changes; none where there are no changes."""
-    ends = [*(change.at for change in one.changes), len(one.points)]
+    ends = [*(change.at for change in series.changes), len(series.points)]
     starts = [0, *ends[:-1]]
-    levels = [*(change.before for change in one.changes[:1]), *(change.after for change in one.changes)]
+    levels = [*(change.before for change in series.changes[:1]), *(change.after for change in series.changes)]
     return list(zip(starts, ends, levels))
 
 
@@ -248,22 +248,22 @@ def _mark(axes: Axes, number: str, change: GateChange) -> None:
               weight="bold", color=colour)
 
 
-def _tell(axes: Axes, one: GateSeries, first: int) -> None:
+def _list_changes(axes: Axes, series: GateSeries, first: int) -> None:
     """Text at the right: each marked change with its interval and the commits to blame."""
     place = {"transform": axes.transAxes, "va": "top", "size": 8, "clip_on": False}
-    if not one.changes:
-        axes.text(1.015, 1.0, one.why or "no change", color=MUTED, **place)
-    for line, change in enumerate(one.changes[first:]):
+    if not series.changes:
+        axes.text(1.015, 1.0, series.why or "no change", color=MUTED, **place)
+    for line, change in enumerate(series.changes[first:]):
         y = 1.02 - 0.37 * line
         colour = ALARM if change.worse else INK
         interval = interval_text(change.low, change.high)
-        told = f"{change_text(change.ratio, one.channel)} ({interval})" if change.low is not None else \
-            change_text(change.ratio, one.channel)
+        text = f"{change_text(change.ratio, series.channel)} ({interval})" if change.low is not None else \
+            change_text(change.ratio, series.channel)
         word = ("slower" if change.worse else "faster") + (", recent" if change.recent else "")
-        axes.text(1.015, y, f"{first + line + 1}  {told} {word}", color=colour,
+        axes.text(1.015, y, f"{first + line + 1}  {text} {word}", color=colour,
                   weight="bold" if change.recent and change.worse else "normal", **place)
         axes.text(1.034, y - 0.165, _short_range(change.blame), color=MUTED, **place)
-    rest = "; ".join(part for part in (counted(first, "earlier change") if first else "", one.why if one.changes else "") if part)
+    rest = "; ".join(part for part in (counted(first, "earlier change") if first else "", series.why if series.changes else "") if part)
     axes.text(1.015, -0.13, rest, color=MUTED, **place)
 
 
@@ -272,9 +272,9 @@ def _short_range(blame: str) -> str:
     return "..".join(revision[:12] for revision in blame.split(".."))
 
 
-def _ticks(axes: Axes, one: GateSeries) -> None:
-    places = range(0, len(one.points), max(1, -(-len(one.points) // MOST_TICKS)))
-    ticks_at(axes, places, [f"{one.points[i].revision[:7]}\n{one.points[i].time[:10]}" for i in places])
+def _ticks(axes: Axes, series: GateSeries) -> None:
+    places = range(0, len(series.points), max(1, -(-len(series.points) // MOST_TICKS)))
+    ticks_at(axes, places, [f"{series.points[i].revision[:7]}\n{series.points[i].time[:10]}" for i in places])
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 1e4 else short(value, 4))
     axes.tick_params(labelsize=7.5)

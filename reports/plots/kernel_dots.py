@@ -30,7 +30,7 @@ def _fill(dtype: str) -> str:
 
 
 def marks(style: Style, dtype: str, size: float) -> dict[str, object]:
-    """Keywords of Axes.plot for one point: full f32, hollow bf16, half of it f16 and others."""
+    """Keywords of Axes.plot for one point: full f32, hollow bf16, half-filled f16 and others."""
     return {"color": style.colour, "marker": style.marker, "markersize": size, "linestyle": "none",
             "fillstyle": _fill(dtype), "markerfacecoloralt": PAPER, "markeredgewidth": 1.1,
             "markeredgecolor": style.colour}
@@ -49,7 +49,7 @@ def legend(figure: Figure, styles: dict[str, Style], dtypes: set[str], columns: 
 
 def _columns(heading: Heading, names: Sequence[str], titles: Sequence[str], margins: tuple[float, float, float], gap: float,
              label: str) -> tuple[Figure, list[Axes]]:
-    """Axes side by side over the same rows, whose names are in the left margin; `label` is of all x axes."""
+    """Adjacent axes over the same rows, whose names are in the left margin; all x axes have this `label`."""
     left, _, bottom = margins
     figure, top = new_figure(heading, bottom + 0.79 + ROW * max(len(names), 3), WIDTH)
     columns = axes_grid(figure, top, len(titles), len(titles), margins, (gap, 0.26, 0))
@@ -80,13 +80,13 @@ def dumbbells_figure(comparisons: Sequence[Comparison], heading: Heading) -> Fig
     """A column per comparison."""
     rows = shown_rows(comparisons)
     names = [cut(f"{case.kernel} {case.dtype} {case.shape}", NAME) for case in rows]
-    figure, columns = _columns(heading, names, [one.name for one in comparisons], (3.4, 0.51, 0.86), 0.85,
+    figure, columns = _columns(heading, names, [comparison.name for comparison in comparisons], (3.4, 0.51, 0.86), 0.85,
                                "declared bytes over time (GB/s)")
     limits = _limits(comparisons, rows)
-    for axes, one in zip(columns, comparisons):
+    for axes, comparison in zip(columns, comparisons):
         log_axis(axes.xaxis, *limits, short)
-        _draw(axes, rows, {pair.case: pair for pair in one.pairs})
-        if len(rows) < len({pair.case for one in comparisons for pair in one.pairs}):  # between largest and smallest ratios
+        _draw(axes, rows, {pair.case: pair for pair in comparison.pairs})
+        if len(rows) < len({pair.case for comparison in comparisons for pair in comparison.pairs}):  # between largest and smallest ratios
             axes.axhline(len(rows) / 2 - 0.5, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=1)
     _legend(figure, comparisons[0].sides)
     return figure
@@ -94,7 +94,7 @@ def dumbbells_figure(comparisons: Sequence[Comparison], heading: Heading) -> Fig
 
 def shown_rows(comparisons: Sequence[Comparison]) -> list[Case]:
     """Cases by the ratio of the last comparison, largest first; if there are too many, both ends."""
-    cases = [pair.case for one in reversed(comparisons) for pair in one.pairs]
+    cases = [pair.case for comparison in reversed(comparisons) for pair in comparison.pairs]
     cases = list(dict.fromkeys(cases))
     return cases if len(cases) <= MOST_ROWS else cases[:MOST_ROWS // 2] + cases[-MOST_ROWS // 2:]
 
@@ -105,7 +105,7 @@ def rate(kernel: Kernel) -> float:
 
 def _limits(comparisons: Sequence[Comparison], rows: Sequence[Case]) -> tuple[float, float]:
     shown = set(rows)
-    rates = [rate(kernel) for one in comparisons for pair in one.pairs if pair.case in shown
+    rates = [rate(kernel) for comparison in comparisons for pair in comparison.pairs if pair.case in shown
              for kernel in (pair.slow, pair.fast) if kernel.bytes]
     return min(rates, default=1) / 1.3, max(rates, default=10) * 1.3
 
@@ -189,5 +189,5 @@ def _draw_shares(axes: Axes, names: Sequence[str], dots: Dots) -> None:
                 axes.plot([kernel.share], [row], zorder=3, **marks(BOUNDS[kernel.bound or "launch"], case.dtype, 5))
         beyond = [share for share in shares if share > CUT]
         if beyond:
-            told = f"{len(beyond)} \N{BLACK RIGHT-POINTING TRIANGLE} {share_text(max(beyond))}"
-            axes.text(EDGE, row, told, ha="right", va="center", size=7.4, color=INK, zorder=5)
+            text = f"{len(beyond)} \N{BLACK RIGHT-POINTING TRIANGLE} {share_text(max(beyond))}"
+            axes.text(EDGE, row, text, ha="right", va="center", size=7.4, color=INK, zorder=5)

@@ -1,4 +1,4 @@
-"""The figures of kernels: the roofline, and the words and files of all of them."""
+"""The figures of kernels: the roofline, and the words and files of all figures."""
 from math import atan2, ceil, cos, degrees, sin
 
 from matplotlib.axes import Axes
@@ -47,9 +47,9 @@ def _limits(roofline: Roofline) -> Limits:
     """Limits of x and y, for all small plots: they contain every point, every roof and the points where roofs meet."""
     points = [kernel for timed in roofline.timed.values() for _, kernel in plotted(timed)]
     ceilings = [roofline.ceilings_for(way) for way in roofline.ways]
-    peaks = [roof.high for one in ceilings for roof in one.compute]
-    narrow = [roof.low for one in ceilings for roof in one.memory]
-    wide = [roof.high for one in ceilings for roof in one.memory]
+    peaks = [roof.high for ceiling in ceilings for roof in ceiling.compute]
+    narrow = [roof.low for ceiling in ceilings for roof in ceiling.memory]
+    wide = [roof.high for ceiling in ceilings for roof in ceiling.memory]
     ridges = [max(peaks) / min(narrow), min(peaks) / max(wide)] if peaks and wide else []
     x = [kernel.intensity for kernel in points] + ridges
     y = [speed(kernel) for kernel in points] + peaks

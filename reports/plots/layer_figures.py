@@ -33,11 +33,11 @@ _SERIAL, _ASYNC = numbered(1), numbered(0)
 
 
 def split_figure(result: LayersResult, heading: Heading) -> Figure:
-    """Two bars per case: one after the other in one tile, and overlapped in the fastest number of tiles."""
+    """Two bars per case: serial in one tile, and overlapped in the fastest number of tiles."""
     rows = []
     for case in result.cases:
-        rows.append(_split_row(f"{case.name}: one after the other", case.one, "serial", True))
-        rows.append(_split_row(f"beside, {counted(case.best.tiles, 'tile')}", case.best, "async", False))
+        rows.append(_split_row(f"{case.name}: serial", case.one, "serial", True))
+        rows.append(_split_row(f"overlapped, {counted(case.best.tiles, 'tile')}", case.best, "async", False))
     return stacked_figure(rows, Scale("forward and backward, slowest rank (ms)", 1e-3, _PARTS), heading)
 
 
@@ -56,7 +56,7 @@ def bytes_figure(result: LayersResult, heading: Heading) -> Figure:
 
 
 def gain_figure(result: LayersResult, heading: Heading) -> Figure:
-    """A row per case: time that communication adds one after the other, and beside products in each number of tiles."""
+    """A row per case: time that communication adds when run serially, and overlapped with products in each number of tiles."""
     cases = result.cases
     figure, top = new_figure(heading, 1.5 + ROW * max(len(cases), 3), WIDTH)
     axes = axes_within(figure, top, 0.3 + CHARACTER * max(len(case.name) for case in cases), 1.1 + 0.015 * WIDTH, 0.85)
@@ -83,20 +83,20 @@ def _draw_case(axes: Axes, row: int, case: Case) -> None:
                   markerfacecolor=_ASYNC.colour if is_best else PAPER, zorder=4)
         axes.annotate(str(form.tiles), (at, row), xytext=(0, 4), textcoords="offset points", size=7.2, ha="center",
                       color=INK if is_best else MUTED)
-    told = "adds nothing" if case.hidden is None else f"hides {share_text(case.hidden)}"
-    axes.text(1.012, row, told, transform=axes.get_yaxis_transform(), size=8, va="center", color=INK)
+    text = "adds nothing" if case.hidden is None else f"hides {share_text(case.hidden)}"
+    axes.text(1.012, row, text, transform=axes.get_yaxis_transform(), size=8, va="center", color=INK)
 
 
 def _gain_legend(figure: Figure) -> None:
-    serial = key("one after the other", _SERIAL, hollow=True, markeredgewidth=1.4)
-    beside = key("beside products; the number of tiles above, the fastest filled", _ASYNC, marker="o")
-    legend_below(figure, [serial, beside], 2, handletextpad=0.3, columnspacing=1.6)
+    serial = key("serial", _SERIAL, hollow=True, markeredgewidth=1.4)
+    overlapped = key("overlapped with products; the number of tiles above, the fastest filled", _ASYNC, marker="o")
+    legend_below(figure, [serial, overlapped], 2, handletextpad=0.3, columnspacing=1.6)
 
 
 # Exposed communication over bucket size: a panel per number of ranks, a line per link.
 
 PANEL = 3.5  # inches: height of a panel
-MOST = 3  # most panels side by side
+MOST = 3  # most panels in a row
 
 
 def bucket_figure(result: BucketsResult, heading: Heading) -> Figure:
@@ -160,7 +160,7 @@ def _legend(figure: Figure, styles: dict[str, Style]) -> None:
              for name, style in styles.items()]
     kinds = [Line2D([], [], color=MUTED, linestyle=(0, (5, 2)), linewidth=1.2, label="all of the communication, alone"),
              Line2D([], [], color=MUTED, linestyle=(0, (1, 1.6)), linewidth=1.4,
-                    label="ideal: if collectives took nothing of the cores"),
+                    label="ideal: if collectives took no time of the cores"),
              Line2D([], [], color=MUTED, marker="o", linestyle="", markersize=10, markerfacecolor="none",
                     markeredgewidth=1.5, label="least exposed, and % hidden of what can be")]
     for row, handles in enumerate((kinds, links)):
@@ -175,11 +175,11 @@ CONTEXT_WIDTH = 7.4
 
 
 def time_figure(result: ContextResult, heading: Heading) -> Figure:
-    return _by_length(result, heading, lambda one: one.median_us("async"), "forward and backward, slowest rank", time_text)
+    return _by_length(result, heading, lambda line: line.median_us("async"), "forward and backward, slowest rank", time_text)
 
 
 def memory_figure(result: ContextResult, heading: Heading) -> Figure:
-    return _by_length(result, heading, lambda one: one.peak_bytes, "most bytes of a rank, beside its input",
+    return _by_length(result, heading, lambda line: line.peak_bytes, "most bytes of a rank, besides its input",
                       lambda size: bytes_text(round(size), 3))
 
 
@@ -187,19 +187,19 @@ def hidden_figure(result: ContextResult, heading: Heading) -> Figure:
     def scale(axes: Axes) -> None:
         axes.set_ylim(-0.03, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1))
-    return _by_length(result, heading, hidden, "communication hidden beside kernels", scale=scale)
+    return _by_length(result, heading, hidden, "communication hidden by kernels", scale=scale)
 
 
 def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
     """Lines: measured; open circles: simulated."""
     def scale(axes: Axes) -> None:
-        values = [value for one in result.lines for value in (exposed_us(one), simulated_exposed_us(one) or 0.0)]
+        values = [value for line in result.lines for value in (exposed_us(line), simulated_exposed_us(line) or 0.0)]
         margin = 0.05 * (max(values) - min(values)) + 1
         axes.set_ylim(min(0.0, min(values)) - margin, max(values) + margin)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:g} ms"))
     figure = _by_length(result, heading, exposed_us, "exposed; open circles: simulated", scale=scale)
     for (way, lines), style in zip(result.by_way.items(), styles_for(list(result.by_way)).values()):
-        figure.axes[0].plot([one.length for one in lines], [simulated_exposed_us(one) for one in lines], linestyle="none", marker="o",
+        figure.axes[0].plot([line.length for line in lines], [simulated_exposed_us(line) for line in lines], linestyle="none", marker="o",
                             markersize=7.5, markerfacecolor="none", markeredgecolor=style.colour, markeredgewidth=1.4, zorder=3.5)
     return figure
 
@@ -207,11 +207,11 @@ def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
 def _by_length(result: ContextResult, heading: Heading, value: Callable[[Step], float], label: str,
                text: Callable[[float], str] = str, scale: Optional[Callable[[Axes], None]] = None) -> Figure:
     """A line for each method; the values are on a log axis, unless `scale` makes another."""
-    curves = [Curve(way, [one.length for one in lines], [value(one) for one in lines]) for way, lines in result.by_way.items()]
+    curves = [Curve(way, [line.length for line in lines], [value(line) for line in lines]) for way, lines in result.by_way.items()]
     values = [value for curve in curves for value in curve.y]
 
     def scaled(axes: Axes) -> None:
-        few_ticks(axes, {one.length for one in result.lines}, "tokens of a sequence", _tokens)
+        few_ticks(axes, {line.length for line in result.lines}, "tokens of a sequence", _tokens)
         scale(axes) if scale else value_axis(axes, min(values), max(values), text)
         axes.set_ylabel(label)
     return curves_figure(heading, curves, scaled)[0]
@@ -229,14 +229,14 @@ def context_load_figure(result: ContextResult, heading: Heading) -> Figure:
     rows = result.at_longest
     ranks = rows[0].ranks
     width = 0.8 / ranks
-    for group, one in enumerate(rows):
+    for group, row in enumerate(rows):
         for rank in range(ranks):
             at = group - 0.4 + width * (rank + 0.5)
-            axes.bar(at, one.pairs_of_rank[rank] / mean(one.pairs_of_rank), width * 0.9, color=numbered(0).colour, zorder=2)
-            axes.plot([at], [one.kernels_us[rank] / mean(one.kernels_us)], marker="_", markersize=max(4, 90 * width),
+            axes.bar(at, row.pairs_of_rank[rank] / mean(row.pairs_of_rank), width * 0.9, color=numbered(0).colour, zorder=2)
+            axes.plot([at], [row.kernels_us[rank] / mean(row.kernels_us)], marker="_", markersize=max(4, 90 * width),
                       markeredgewidth=1.8, color=numbered(1).colour, zorder=3)
     axes.axhline(1, color=INK, linewidth=0.9, zorder=2.5)
-    axes.set_xticks(range(len(rows)), [one.way for one in rows])
+    axes.set_xticks(range(len(rows)), [row.way for row in rows])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("of a rank, over the mean")
     figure.text(0.985, 0.02, f"bars: pairs of a query and a key, ranks 0 to {ranks - 1}; lines: time of its kernels alone",
@@ -252,11 +252,11 @@ _EXPERTS_PARTS = (("router", "router", "#999999"), ("permute", "permute", "#56b4
 
 
 def parts_figure(result: ExpertsResult, heading: Heading) -> Figure:
-    """A bar per case: parts of forward and backward, one after the other."""
+    """A bar per case: parts of forward and backward, run serially."""
     rows, before = [], None
-    for one in result.lines:
-        group = (one.experts, one.top_k, one.capacity_factor, one.skew)
-        rows.append(BarRow(case_name(one), one.parts_us("serial"), time_text(one.median_us("serial")), group != before))
+    for line in result.lines:
+        group = (line.experts, line.top_k, line.capacity_factor, line.skew)
+        rows.append(BarRow(case_name(line), line.parts_us("serial"), time_text(line.median_us("serial")), group != before))
         before = group
     return stacked_figure(rows, Scale("forward and backward, slowest rank (ms)", 1e-3, _EXPERTS_PARTS), heading)
 
@@ -266,14 +266,14 @@ def experts_load_figure(result: ExpertsResult, heading: Heading) -> Figure:
     figure, top = new_figure(heading, 4.6, WIDTH)
     axes = figure.add_axes([0.075, 0.13, 0.66, top - 0.16])
     axes.grid(True, color=GRID)
-    series = by(result.lines, lambda one: (one.experts, one.top_k, one.capacity_factor, one.ranks))
+    series = by(result.lines, lambda line: (line.experts, line.top_k, line.capacity_factor, line.ranks))
     for number, ((experts, top_k, capacity, ranks), lines) in enumerate(series.items()):
         look = numbered(number)
-        told = "dropless" if capacity == 0 else f"capacity {short(capacity, 3)}"
+        text = "dropless" if capacity == 0 else f"capacity {short(capacity, 3)}"
         lines.sort(key=lambda line: line.load)
         axes.plot([line.load for line in lines], [line.median_us("serial") / 1e3 for line in lines], color=look.colour,
-                  marker=look.marker, markersize=6, linewidth=1.6, label=f"{experts} experts, top {top_k}, ep={ranks}, {told}")
-    axes.set_xlabel("copies for the most loaded expert, of an even share")
+                  marker=look.marker, markersize=6, linewidth=1.6, label=f"{experts} experts, top {top_k}, ep={ranks}, {text}")
+    axes.set_xlabel("copies for the most loaded expert over an even share")
     axes.set_ylabel("forward and backward, slowest rank (ms)")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(10))

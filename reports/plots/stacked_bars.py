@@ -1,4 +1,4 @@
-"""Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of them."""
+"""Bars of stacked parts, a row per case, with words at the right end of each; and figures of steps made of such bars."""
 
 from dataclasses import dataclass
 from typing import Optional, Sequence
@@ -15,7 +15,7 @@ from reports.analysis.groups import cut, link_text
 from reports.analysis.steps.layouts import KINDS, LayoutResult
 from reports.analysis.steps.overlap import exposed_ms, hidden_text, OverlapResult, way_text
 from reports.analysis.training.runs import NAMES, predicted_runs, run_name, TrainingResult
-from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, told_text
+from reports.analysis.training.data_parallel import ShardingResult, stage_text, STATES, states_bytes, held_text
 from reports.pages.simulations import MOST_BARS
 from reports.plots.frame import axes_within, Heading, legend_below, new_figure, row_axes
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
@@ -132,32 +132,32 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
-    rows = [BarRow(run_name(one), one.parts_ms, time_text(1e3 * sum(one.parts_ms.values()))) for one in result.lines]
+    rows = [BarRow(run_name(line), line.parts_ms, time_text(1e3 * sum(line.parts_ms.values()))) for line in result.lines]
     return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
 def predicted_figure(result: TrainingResult, heading: Heading) -> Figure:
     """Two bars per run: the prediction before it ran, and its measured step."""
     rows = []
-    for one in predicted_runs(result.lines):
-        told = one.predicted
-        rows.append(BarRow(f"{one.layout.text}, {one.dtype}: predicted", told.parts_ms,
-                           f"{time_text(1e3 * told.step_ms)}, {100 * told.error:+.0f} %", gap=True))
-        rows.append(BarRow("measured", told.measured_parts_ms, time_text(1e3 * told.measured_step_ms)))
+    for run in predicted_runs(result.lines):
+        predicted = run.predicted
+        rows.append(BarRow(f"{run.layout.text}, {run.dtype}: predicted", predicted.parts_ms,
+                           f"{time_text(1e3 * predicted.step_ms)}, {100 * predicted.error:+.0f} %", gap=True))
+        rows.append(BarRow("measured", predicted.measured_parts_ms, time_text(1e3 * predicted.measured_step_ms)))
     return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
 def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
-    rows = [BarRow(run_name(one), one.memory_bytes, bytes_text(one.memory_bytes["total"], 3)) for one in result.lines]
-    large = max(one.memory_bytes["total"] for one in result.lines) >= 4 * GIB
+    rows = [BarRow(run_name(line), line.memory_bytes, bytes_text(line.memory_bytes["total"], 3)) for line in result.lines]
+    large = max(line.memory_bytes["total"] for line in result.lines) >= 4 * GIB
     return stacked_figure(rows, Scale(f"memory of the fullest rank at its peak ({'GiB' if large else 'MiB'})",
                                       1 / (GIB if large else MIB),
                                       kind_colours(rows)), heading)
 
 
 def sharding_figure(result: ShardingResult, heading: Heading) -> Figure:
-    rows = [BarRow(stage_text(one), {kind: one.held_bytes.get(kind, 0.0) for kind in STATES}, told_text(one), mark=states_bytes(one.formula_bytes))
-            for one in result.lines]
+    rows = [BarRow(stage_text(line), {kind: line.held_bytes.get(kind, 0.0) for kind in STATES}, held_text(line), mark=states_bytes(line.formula_bytes))
+            for line in result.lines]
     return stacked_figure(rows, Scale("memory of a rank between steps (MiB)", 1 / MIB, kind_colours(rows),
                                       "the formulas' sum"), heading)
 
@@ -169,11 +169,11 @@ NAME = 55  # characters of a layout's name
 
 def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
     layouts = result.lines[:MOST_BARS]
-    shares = {id(one): 1 if result.alike else one.ranks / one.global_batch for one in layouts}
-    longest = max(one.step_ms * shares[id(one)] for one in layouts)
+    shares = {id(layout): 1 if result.alike else layout.ranks / layout.global_batch for layout in layouts}
+    longest = max(layout.step_ms * shares[id(layout)] for layout in layouts)
     unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
-    rows = [BarRow(cut(result.name_of(one), NAME), {part: ms * shares[id(one)] for part, ms in one.parts_ms.items()},
-                   f"{time_text(1e3 * one.step_ms)}, MFU {share_text(one.mfu)}{_misfit(one)}", alarm=not one.fits) for one in layouts]
+    rows = [BarRow(cut(result.name_of(layout), NAME), {part: ms * shares[id(layout)] for part, ms in layout.parts_ms.items()},
+                   f"{time_text(1e3 * layout.step_ms)}, MFU {share_text(layout.mfu)}{_fit_warning(layout)}", alarm=not layout.fits) for layout in layouts]
     what = "time of a step" if result.alike else "time of all devices for a sequence"
     return step_bars(rows, f"{what} ({unit})", heading, scale)
 
@@ -181,24 +181,24 @@ def layout_parts_figure(result: LayoutResult, heading: Heading) -> Figure:
 def layout_memory_figure(result: LayoutResult, heading: Heading) -> Figure:
     """Bars that are far too large are cut off: a triangle."""
     layouts = result.lines[:MOST_BARS]
-    capacity, most = layouts[0].capacity_bytes, max(one.memory_bytes["total"] for one in layouts)
+    capacity, most = layouts[0].capacity_bytes, max(layout.memory_bytes["total"] for layout in layouts)
     end = max(min(most, 1.8 * capacity), 1.05 * capacity)
-    rows = [BarRow(cut(result.name_of(one), NAME), one.memory_bytes,
-                   ("\N{BLACK RIGHT-POINTING TRIANGLE} " if one.memory_bytes["total"] > end else "") +
-                   f"{short(one.memory_bytes['total'] / GIB)} GiB{_misfit(one)}", alarm=not one.fits) for one in layouts]
+    rows = [BarRow(cut(result.name_of(layout), NAME), layout.memory_bytes,
+                   ("\N{BLACK RIGHT-POINTING TRIANGLE} " if layout.memory_bytes["total"] > end else "") +
+                   f"{short(layout.memory_bytes['total'] / GIB)} GiB{_fit_warning(layout)}", alarm=not layout.fits) for layout in layouts]
     return stacked_figure(rows, Scale("memory of the device that needs most (GiB)", 1 / GIB, kind_colours(rows),
                                       limit=(capacity, f"a device has {short(capacity / GIB)} GiB"), end=end), heading)
 
 
-def _misfit(one: Simulation) -> str:
-    return "" if one.fits else ": does not fit"
+def _fit_warning(line: Simulation) -> str:
+    return "" if line.fits else ": does not fit"
 
 
-# ---- Collectives beside the computation: a bar per case, of computing and exposed communication, up to the sum of both
+# ---- Collectives that overlap with computation: a bar per case, of computing and exposed communication, up to the sum of both
 
 MOST = 40  # bars
 _OVERLAPPED = (("computing", "computing alone", COMPUTE["F"][0]), ("exposed", "exposed collectives", "#d55e00"),
-               ("hidden", "hidden: up to computing and collectives one after the other", PAPER))
+               ("hidden", "hidden: up to the serial time of computing and collectives", PAPER))
 
 
 def overlap_figure(result: OverlapResult, heading: Heading) -> Figure:

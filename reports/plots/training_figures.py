@@ -23,7 +23,7 @@ from reports.units import bytes_text, short, time_text, unbroken
 # ---- Runs over their steps: the loss, with the losses that counting tokens reaches, and tokens per second
 
 HEIGHT = 4.7  # inches, without the legend
-LEGEND = 0.19  # inches a line of it
+LEGEND = 0.19  # inches per line
 MOST = 8  # most runs with a line of their own
 SMOOTH = 200  # number of steps from which on a line is a running median
 FEW = 30  # points of a line that are marked
@@ -33,9 +33,9 @@ Points = Sequence[tuple[float, float]]
 def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
     runs = result.lines[:MOST]
     figure, axes = run_axes(heading, len(runs) + 1, "loss (nats per token)")
-    _draw_runs(axes, runs, lambda one: _smooth([(step.step, step.loss) for step in one.steps if step.loss is not None]))
-    for number, one in enumerate(runs):
-        points = [point for point in one.validation.curve if point[1] is not None] if one.validation else []
+    _draw_runs(axes, runs, lambda panel_axes: _smooth([(step.step, step.loss) for step in panel_axes.steps if step.loss is not None]))
+    for number, run in enumerate(runs):
+        points = [point for point in run.validation.curve if point[1] is not None] if run.validation else []
         if points:
             axes.plot(*zip(*points), **marked(numbered(number)), markeredgecolor=INK, markeredgewidth=0.7, zorder=4,
                       label="validation" if number == 0 else None)
@@ -46,10 +46,10 @@ def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 
 def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
-    told = next((one.validation for one in runs if one.validation), None)
-    if told is None:
+    validation = next((run.validation for run in runs if run.validation), None)
+    if validation is None:
         return
-    for value, name in ((told.unigram, "counting tokens"), (told.bigram, "counting pairs of tokens")):
+    for value, name in ((validation.unigram, "counting tokens"), (validation.bigram, "counting pairs of tokens")):
         axes.axhline(value, color=MUTED, linewidth=1.1, linestyle=(0, (5, 2)), zorder=2)
         axes.text(0.995, value, f"{name}: {short(value)}", transform=axes.get_yaxis_transform(), ha="right",
                   va="bottom", size=8, color=INK)
@@ -58,7 +58,7 @@ def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
 def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
     runs = result.lines[:MOST]
     figure, axes = run_axes(heading, len(runs), "tokens per second, all ranks")
-    _draw_runs(axes, runs, lambda one: [(step.step, step.tokens_per_s) for step in one.steps], most=2 * FEW)
+    _draw_runs(axes, runs, lambda panel_axes: [(step.step, step.tokens_per_s) for step in panel_axes.steps], most=2 * FEW)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     legend(figure)
@@ -77,10 +77,10 @@ def run_axes(heading: Heading, lines: int, label: str) -> tuple[Figure, Axes]:
 
 def _draw_runs(axes: Axes, runs: Sequence[Training], points: Callable[[Training], Points],
                name: Callable[[Training], str] = run_name, most: int = 0) -> None:
-    """A line for each run; those of at most `most` points have markers."""
-    for number, one in enumerate(runs):
-        look, (x, y) = numbered(number), np.array(points(one)).reshape(-1, 2).T
-        axes.plot(x, y, color=look.colour, linewidth=1.4, linestyle=look.dash, label=name(one),
+    """A line for each run; runs of at most `most` points have markers."""
+    for number, run in enumerate(runs):
+        look, (x, y) = numbered(number), np.array(points(run)).reshape(-1, 2).T
+        axes.plot(x, y, color=look.colour, linewidth=1.4, linestyle=look.dash, label=name(run),
                   marker=look.marker if len(x) <= most else None, markersize=3.5, zorder=3)
 
 
@@ -108,7 +108,7 @@ LINES = 20
 def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:
     runs = by_bytes(result.lines)[:LINES]
     figure, axes = run_axes(heading, len(runs) - 1, "loss (nats per token)")
-    _draw_runs(axes, runs, lambda one: _smooth(loss_by_bytes(one)), way, FEW)
+    _draw_runs(axes, runs, lambda panel_axes: _smooth(loss_by_bytes(panel_axes)), way, FEW)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: bytes_text(int(value), 2))
     axes.set_xlabel("sent so far by the rank that sends most (bytes)")
@@ -119,15 +119,15 @@ def bytes_figure(result: TrainingResult, heading: Heading) -> Figure:
 def straggler_figure(result: TrainingResult, heading: Heading) -> Figure:
     rows = []
     runs = slowed(result.lines)
-    for one, before in zip(runs, (None, *runs)):
-        whole, agreeing = one.mean_ms, behind_ms(one)
-        rows.append(BarRow(way_name(one), {OWN: max(whole - agreeing, 0.0), AGREE: agreeing}, time_text(1e3 * whole),
-                           gap=before is not None and before.sync.straggler != one.sync.straggler))
-    colours = ((OWN, "replicas' own steps", COMPUTE["F"][0]), (AGREE, "behind them: waits and messages", "#d55e00"))
+    for run, before in zip(runs, (None, *runs)):
+        whole, agreeing = run.mean_ms, behind_ms(run)
+        rows.append(BarRow(way_name(run), {OWN: max(whole - agreeing, 0.0), AGREE: agreeing}, time_text(1e3 * whole),
+                           gap=before is not None and before.sync.straggler != run.sync.straggler))
+    colours = ((OWN, "replicas' own steps", COMPUTE["F"][0]), (AGREE, "after them: waits and messages", "#d55e00"))
     return stacked_figure(rows, Scale("mean time of a step, mean of the replicas (ms)", colours=colours), heading)
 
 
-# Scaling: tokens per second over ranks, what takes the efficiency, three times of a step side by side, and their differences.
+# Scaling: tokens per second over ranks, what takes the efficiency, three times of a step, and their differences.
 
 SCALING_WIDTH, SCALING_HEIGHT = 7.0, 4.4  # inches
 CURVES = 6  # most curves of a figure
@@ -155,31 +155,31 @@ def curve_figure(result: ScalingResult, heading: Heading) -> Figure:
 
 
 def _draw(axes: Axes, curve: Curve, drawn: style.Style) -> None:
-    run = [one for one in (curve.one, *curve.measured) if one and one.basis != "simulated"]
-    near, far = zip(*(_range(one) for one in run)) if run else ((), ())
-    axes.errorbar([one.ranks for one in run], [one.tokens_per_s for one in run], yerr=[near, far], color=drawn.colour,
+    run = [line for line in (curve.one, *curve.measured) if line and line.basis != "simulated"]
+    near, far = zip(*(_range(step) for step in run)) if run else ((), ())
+    axes.errorbar([step.ranks for step in run], [step.tokens_per_s for step in run], yerr=[near, far], color=drawn.colour,
                   marker=drawn.marker, markersize=6, linewidth=1.5, capsize=3, zorder=4)
-    axes.plot([one.ranks for one in curve.simulated], [one.tokens_per_s for one in curve.simulated], color=drawn.colour,
+    axes.plot([point.ranks for point in curve.simulated], [point.tokens_per_s for point in curve.simulated], color=drawn.colour,
               marker=drawn.marker, markersize=6, markerfacecolor="none", linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
 
 
-def _range(one: Step) -> tuple[float, float]:
+def _range(step: Step) -> tuple[float, float]:
     """Distances of the slowest and the fastest round from the median, in tokens per second."""
-    rates = [1e3 * one.tokens_per_step / ms for ms in one.rounds_ms] or [one.tokens_per_s]
-    return max(one.tokens_per_s - min(rates), 0), max(max(rates) - one.tokens_per_s, 0)
+    rates = [1e3 * step.tokens_per_step / ms for ms in step.rounds_ms] or [step.tokens_per_s]
+    return max(step.tokens_per_s - min(rates), 0), max(max(rates) - step.tokens_per_s, 0)
 
 
 def _ideal(axes: Axes, curves: Sequence[Curve]) -> None:
-    ranks = [one.ranks for curve in curves for one in (*curve.measured, *curve.simulated)]
+    ranks = [line.ranks for curve in curves for line in (*curve.measured, *curve.simulated)]
     for rate in {curve.one.tokens_per_s for curve in curves if curve.one}:
         axes.plot([1, max(ranks)], [rate, rate * max(ranks)], color=MUTED, linewidth=1, zorder=2)
 
 
 def _ranks_axis(axes: Axes, result: ScalingResult) -> None:
     lines = (*result.run, *result.beyond)
-    few_ticks(axes, {1, *(one.ranks for one in lines)}, "ranks (number)", lambda n: f"{n:,}", 1.15)
+    few_ticks(axes, {1, *(line.ranks for line in lines)}, "ranks (number)", lambda n: f"{n:,}", 1.15)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    shared = [one.ranks for one in lines if one.oversubscribed]
+    shared = [line.ranks for line in lines if line.oversubscribed]
     if shared:
         axes.axvspan(min(shared) / 1.08, max(shared) * 1.08, color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
         axes.text(min(shared), 0.98, "measured with more ranks than cores", transform=axes.get_xaxis_transform(), size=8.5,
@@ -194,9 +194,9 @@ def losses_figure(result: ScalingResult, heading: Heading) -> Figure:
             if line.efficiency:
                 parts = {} if line.efficiency.undecided else {
                     "reached": line.efficiency.value, **{loss.to: loss.share for loss in line.efficiency.losses}}
-                told = (efficiency_text(line) if line.efficiency.undecided else
+                text = (efficiency_text(line) if line.efficiency.undecided else
                         f"{efficiency_text(line)} % of {line.efficiency.ideal_speedup:,.0f} ranks' ideal")
-                rows.append(BarRow(line_name(line), parts, unbroken(told), gap=line is (*curve.measured, *curve.simulated)[0]))
+                rows.append(BarRow(line_name(line), parts, unbroken(text), gap=line is (*curve.measured, *curve.simulated)[0]))
     names = {"reached": "reached", **LOSSES}
     colours = tuple((part, names[part], colour) for part, colour in _LOSS_COLOURS.items()
                     if part == "reached" or any(part in row.parts for row in rows))
@@ -210,11 +210,11 @@ def three_times_figure(result: ScalingResult, heading: Heading) -> Figure:
             step = line.step(kind)
             if step:
                 name = f"{line_name(line)}: {meaning}" if kind == next(iter(KINDS)) else meaning
-                rows.append(BarRow(name, step.parts_ms, _told(line, kind), gap=kind == next(iter(KINDS))))
+                rows.append(BarRow(name, step.parts_ms, _total_text(line, kind), gap=kind == next(iter(KINDS))))
     return step_bars(rows, "time of a step, mean of the ranks (ms)", heading)
 
 
-def _told(line: Step, kind: str) -> str:
+def _total_text(line: Step, kind: str) -> str:
     took = time_text(1e3 * line.step(kind).step_ms)
     more = off(line, kind)
     return took if kind == "measured" or more is None else f"{took}, measured {signed(100 * more)} %"
@@ -226,7 +226,7 @@ def gap_figure(result: ScalingResult, heading: Heading) -> Figure:
         for kind, name in (("isolated", "less pieces alone"), ("contended", "less contention too")):
             parts = differences(line, kind)
             if parts:
-                told = f"{signed(sum(parts.values()))} ms"
+                text = f"{signed(sum(parts.values()))} ms"
                 first = kind == "isolated"
-                rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, told, gap=first))
+                rows.append(BarRow(f"{line_name(line)}: {name}" if first else name, parts, text, gap=first))
     return step_bars(rows, "measured minus predicted, by part (ms)", heading)

@@ -70,7 +70,7 @@ def expect_apart(figure, wide=1.0, high=3.0, edge=0.0):
     for text, box in boxes:
         assert figure.bbox.x0 - edge <= box.x0 and box.x1 <= figure.bbox.x1 + edge, text.get_text()
         assert figure.bbox.y0 - edge <= box.y0 and box.y1 <= figure.bbox.y1 + edge, text.get_text()
-    for (text, box), (other, other_box) in combinations([one for one in boxes if not slanted(one[0])], 2):
+    for (text, box), (other, other_box) in combinations([box for box in boxes if not slanted(box[0])], 2):
         width = min(box.x1, other_box.x1) - max(box.x0, other_box.x0)
         height = min(box.y1, other_box.y1) - max(box.y0, other_box.y0)
         assert width <= wide or height <= high, f"{text.get_text()!r} lies on {other.get_text()!r}"

@@ -26,10 +26,10 @@ def one_f_one_b(ranks: int, microbatches: int) -> list[list[Action]]:
 def zb_h1(ranks: int, microbatches: int) -> list[list[Action]]:
     """1F1B with each B split; the W of rank r come r microbatches later, as far as memory allows."""
     lists = []
-    for r, one in enumerate(one_f_one_b(ranks, microbatches)):
+    for r, rank in enumerate(one_f_one_b(ranks, microbatches)):
         split: list[Action] = []
         waiting: list[Action] = []
-        for op, stage, m in one:
+        for op, stage, m in rank:
             split.append(("I" if op == "B" else op, stage, m))
             if op == "B":
                 waiting.append(("W", stage, m))
@@ -114,12 +114,12 @@ class StepWorld:
                 tasks.append(["reduce", "REDUCE_GRAD", 0, -1, number, begin, begin + took])
                 free, alone, waiting, number = begin + took, alone + took, 0, number + 1
         step = max(computing, free)
-        told = {"layers": layers, "bytes_per_layer": mib << 20, "replicas": self.ranks, "bucket_cap_bytes": cap_mib << 20,
+        fields = {"layers": layers, "bytes_per_layer": mib << 20, "replicas": self.ranks, "bucket_cap_bytes": cap_mib << 20,
                 "zero_stage": zero_stage, "prefetch": 1, "algorithm": "ring", "collectives": number,
                 "compute_alone_ms": computing, "communication_alone_ms": alone,
                 "efficiency": 1 - (step - computing) / alone}
         return self.schedule("1f1b", program="overlap_perf", schedule=f"buckets of {cap_mib} MiB", microbatches=1,
-                             times_ms=None, makespan_ms=step, own_span_ms=step, work_ms=computing, overlap=told,
+                             times_ms=None, makespan_ms=step, own_span_ms=step, work_ms=computing, overlap=fields,
                              memory=None, exposed_ms=[step - computing] * self.ranks,
                              timeline={"unit": "ms", "ranks": [tasks] * self.ranks})
 
@@ -131,10 +131,10 @@ class StepWorld:
         ranks: list[list[list[Any]]] = [[] for _ in lists]
         next_of, free = [0] * len(lists), [0.0] * len(lists)
         port = [0.0] * len(lists)
-        while any(next_of[r] < len(one) for r, one in enumerate(lists)):
-            for r, one in enumerate(lists):
-                while next_of[r] < len(one):
-                    op, stage, m = one[next_of[r]]
+        while any(next_of[r] < len(tasks) for r, tasks in enumerate(lists)):
+            for r, line in enumerate(lists):
+                while next_of[r] < len(line):
+                    op, stage, m = line[next_of[r]]
                     need = self._need(op, stage, m)
                     if need and need not in made:
                         break

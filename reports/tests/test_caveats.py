@@ -13,7 +13,7 @@ from reports.tests.kernel_world import KernelWorld
 from reports.tests.step_world import StepWorld
 from reports.tests.world import experts_line, experts_run, LayerWorld, sharding, SIZES, TrainingWorld, World, write
 
-CROWDED = "More ranks than cores: {} ranks on 1 core, so times are also of waiting for a core."
+CROWDED = "More ranks than cores: {} ranks on 1 core, so times include waiting for a core."
 
 
 def on_one_core(run):
@@ -68,7 +68,7 @@ def test_ranks_that_share_cores_are_named_with_each_finding(tmp_path, make):
 
 def test_few_samples_are_counted_with_the_finding(tmp_path):
     report = report_of(load([write(tmp_path / "r.jsonl", collectives(few=True))]))
-    assert report.findings and all(re.match(r"\d+ of \d+ rows have fewer than 10 samples\.", one.caveat) for one in report.findings)
+    assert report.findings and all(re.match(r"\d+ of \d+ rows have fewer than 10 samples\.", finding.caveat) for finding in report.findings)
 
 
 @pytest.mark.parametrize("also_emulated", [False, True])
@@ -96,21 +96,21 @@ def test_times_that_other_programs_disturbed_give_no_finding(tmp_path, make, sha
     report = report_of(load([write(tmp_path / "r.jsonl", [{**run, "others_share": share}, *lines])]))
     assert report.findings
     for finding in report.findings:
-        told = "other programs had 40 % of its processors' time" in finding.text
-        assert told == (share == 0.4), finding
-        assert not (told and finding.caveat), "one reason is enough"
+        is_limited = "other programs had 40 % of its processors' time" in finding.text
+        assert is_limited == (share == 0.4), finding
+        assert not (is_limited and finding.caveat), "one reason is enough"
 
 
 def test_bytes_and_losses_stand_whatever_other_programs_did(tmp_path):
     for make, part in ((zero, "Between steps a rank holds"), (training, "the validation loss is")):
         run, *lines = make()
         found = report_of(load([write(tmp_path / "r.jsonl", [{**run, "others_share": 0.4}, *lines])])).findings
-        assert any(part in one.text for one in found), [one.text for one in found]
+        assert any(part in line.text for line in found), [line.text for line in found]
 
 
-def test_the_first_page_tells_no_step_that_other_programs_disturbed(tmp_path):
+def test_the_first_page_shows_no_step_that_other_programs_disturbed(tmp_path):
     run, *lines = training()
-    for share, told in ((0.4, False), (0.02, True)):
+    for share, expected in ((0.4, False), (0.02, True)):
         report = report_of(load([write(tmp_path / f"{share}.jsonl", [{**run, "others_share": share}, *lines])]))
         sentences = story_of(report).sentences
-        assert ("of the step" in sentences[0]) == told and len(sentences) == 1, sentences
+        assert ("of the step" in sentences[0]) == expected and len(sentences) == 1, sentences

@@ -26,8 +26,8 @@ STEPS = {"basis": "counted", "shows": "steps of the tree over the ring's", "valu
 
 def claims(tmp_path, *evidence, **fields):
     file = tmp_path / "claims.json"
-    told = {"evidence": list(evidence)} if evidence else {}
-    file.write_text(json.dumps({"claims": [{"name": "a-claim", "claim": "Trees win.", "source": "a survey", **told, **fields}]}))
+    given = {"evidence": list(evidence)} if evidence else {}
+    file.write_text(json.dumps({"claims": [{"name": "a-claim", "claim": "Trees win.", "source": "a survey", **given, **fields}]}))
     return load_claims(file, COMMANDS)
 
 
@@ -68,9 +68,9 @@ def test_what_intervals_leave_open_is_undecided(tmp_path):
 
 
 def test_a_condition_is_found_where_lines_cross(tmp_path, records):
-    one = settled(tmp_path, records, TREE_WINS)
-    assert one.verdict == ONLY_IF
-    words = one.condition.split()  # 8 steps of 5 us are worth 160,000 times a quarter of a byte at 1 ns
+    record = settled(tmp_path, records, TREE_WINS)
+    assert record.verdict == ONLY_IF
+    words = record.condition.split()  # 8 steps of 5 us are worth 160,000 times a quarter of a byte at 1 ns
     assert words[:5] == ["message", "size", "up", "to", "about"] and float(words[5]) == pytest.approx(156, rel=0.05) and words[6] == "KiB"
 
 
@@ -80,11 +80,11 @@ def test_a_verdict_turns_with_the_test(tmp_path, records):
     assert settled(tmp_path, records, {**TREE_WINS, "at": "last"}).verdict == NOT
 
 
-def test_bases_are_kept_apart_and_a_contradiction_is_told(tmp_path, records):
+def test_bases_are_kept_apart_and_a_contradiction_is_stated(tmp_path, records):
     slow = {**TREE_WINS, "test": {"at_most": 0.1}}
-    one = settled(tmp_path, records, STEPS, slow)
-    assert one.verdict == HOLDS and one.others == ["measured: does not hold"]
-    assert exact_verdicts([one]) == {"a-claim": HOLDS}
+    record = settled(tmp_path, records, STEPS, slow)
+    assert record.verdict == HOLDS and record.others == ["measured: does not hold"]
+    assert exact_verdicts([record]) == {"a-claim": HOLDS}
 
 
 def test_what_is_unknown_stays_unknown(tmp_path, records):
@@ -106,17 +106,17 @@ def test_two_values_at_one_point_are_refused(tmp_path, records):
         settled(tmp_path, records, both)
 
 
-@pytest.mark.parametrize("change, told", [
+@pytest.mark.parametrize("change, expected", [
     ({"basis": "guessed"}, "a-claim, evidence, 0, basis: 'guessed' is not one of"),
     ({"test": {"at_most": 1, "at_least": 2}}, "a-claim, evidence, 0, test: "),
     ({"along": "bytes", "axis": None}, "a-claim, evidence, 0, axis: None is not of type 'string'"),
     ({"colour": "red"}, "a-claim, evidence, 0: Additional properties are not allowed"),
     ({"value": by("ring", "other")}, "a-claim, evidence 0: no line of claims.suite matches 'other'"),
     ({"basis": "counted"}, "a-claim, evidence 0: 'stats.median' is not counted; allowed with basis counted: plan.steps")])
-def test_a_mistake_is_one_line(tmp_path, change, told):
+def test_a_mistake_is_one_line(tmp_path, change, expected):
     with pytest.raises(ReportError, match="claims.json: ") as caught:
         claims(tmp_path, {**TREE_WINS, **change})
-    assert told in str(caught.value) and "\n" not in str(caught.value)
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_claim_has_evidence_or_a_reason(tmp_path):
@@ -131,10 +131,10 @@ def test_the_claims_of_the_suite(tmp_path):
     exact = exact_lines(every, commands)
     assert len(every) >= 20 and all(claim.source for claim in every)
     assert not [name for name, command in exact.items() if "emulated" in command or "--link" in command and command[0] != "overlap_perf"]
-    unused = [name for name in commands if not any(selection.takes(name) for claim in every for one in claim.evidence
-                                                   for selection in one.selections)]
+    unused = [name for name in commands if not any(selection.takes(name) for claim in every for line in claim.evidence
+                                                   for selection in line.selections)]
     assert unused == []
-    assert all(any(one.basis in EXACT for one in claim.evidence) or claim.not_testable or claim.name in ("compression", "stragglers", "optimizer-loss") for claim in every)
+    assert all(any(line.basis in EXACT for line in claim.evidence) or claim.not_testable or claim.name in ("compression", "stragglers", "optimizer-loss") for claim in every)
 
 
 def test_the_page(tmp_path, capsys):

@@ -58,7 +58,7 @@ def test_overlapping_intervals_are_level_and_say_why():
         "tree and ring are within 5 % of each other, or within their noise, from 8 B to 16 B")
 
 
-def test_what_samples_do_not_decide_is_not_told():
+def test_what_samples_do_not_decide_is_not_stated():
     """Wide intervals that overlap, a single sample, and medians that the least disturbed samples contradict."""
     assert words([1, 1], [1.2, 1.2], ci=0.4) == (
         "tree or ring: from 8 B to 16 B it is undecided on this machine: spread 40 %")
@@ -149,7 +149,7 @@ def test_noise_and_outliers_move_it_little():
     assert alpha == pytest.approx(5, rel=0.05) and beta == pytest.approx(1e-3, rel=0.05)
 
 
-def test_residuals_are_told():
+def test_residuals_are_stated():
     points = [point(size, 5 + 1e-3 * size) for size in SIZES]
     points[10] = point(SIZES[10], 3 * points[10].time_us)
     fit = fit_points(points)
@@ -204,7 +204,7 @@ def test_recorded_predictions_are_used_and_said(analysis_of):
 
 
 def test_series_without_a_prediction_are_named(analysis_of):
-    """A transport without send/recv rows has no fit, and borrows no other's."""
+    """A transport without send/recv rows has no fit, and does not borrow another's."""
     local = World(noise=0)
     mpi = World(noise=0, run_name="run-2", run_fields={"transport": "mpi", "rank_kind": "mpi"})
     lists = [[local.run()] + local.sweep(["ring"]) + local.send_recv(), [mpi.run()] + mpi.sweep(["ring"])]
@@ -248,7 +248,7 @@ def test_measured_and_simulated_are_never_on_one_map(analysis_of):
     simulated = {"basis": "simulated", "transport": "simulated", "rank_kind": "simulated", "simulated_machine": "dgx-h100"}
     lines = lines_of((4, 8, 16)) + [{**line, "run": line["run"] + "-s"} for line in lines_of((4, 8, 16), **simulated)]
     maps = maps_of(analysis_of(lines)[1])
-    assert [one.first.basis for one in maps] == ["measured", "simulated"]
+    assert [line.first.basis for line in maps] == ["measured", "simulated"]
     assert "simulated on dgx-h100" in maps[1].name
 
 

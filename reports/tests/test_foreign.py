@@ -92,7 +92,7 @@ def test_a_report_is_made_of_both_and_says_where_they_are_from(tmp_path, capsys)
 BROKEN = {
     "cut row": (NCCL.replace("    21.00    0.05    0.02     N/A", "    21.00"), "r.txt:14: 10 columns; allowed: size"),
     "word": (NCCL.replace("10.24", "ten"), "r.txt:13: 'ten' where a number must be; allowed: nccl-tests' columns"),
-    "row behind a word": (NCCL.replace("         512", "Killed   512"), "r.txt:13: 'Killed   512"),
+    "row after a word": (NCCL.replace("         512", "Killed   512"), "r.txt:13: 'Killed   512"),
     "torn row": (NCCL.replace("    10.24", "node1:1:2 [0] NCCL WARN x", 1)[:NCCL.index("    10.24") + 20] + "\n", "has no end"),
     "no rows": (NCCL[:NCCL.index("node1:12345")], "r.txt: no line of results; allowed: the whole output of a program of nccl-tests"),
     "no ranks": (NCCL.replace("#  Rank", "#").replace("alltoall", "broadcast"),
@@ -100,14 +100,14 @@ BROKEN = {
     "ranks that cannot be": (NCCL.replace("0.03 ", "0.09 "), "r.txt: the heading has 2, which busbw / algbw contradicts"),
     "nccl columns": (NCCL.replace("algbw", "rate"), "r.txt:10: columns size count type redop root time rate busbw"),
     "osu without ranks": (OSU.split("\n", 1)[1].split("$")[0],
-                          "r.txt:2: OSU's output does not say how many ranks there were; allowed: with --ranks"),
-    "osu on as many ranks as there are digits": (OSU.replace("-np 4", "-np " + 5000 * "9"), "r.txt:3: OSU's output does not say how many ranks"),
-    "osu on no rank": (OSU.replace("-np 4", "-np 0"), "r.txt:3: OSU's output does not say how many ranks"),
+                          "r.txt:2: OSU's output does not state the number of ranks; allowed: with --ranks"),
+    "osu on as many ranks as there are digits": (OSU.replace("-np 4", "-np " + 5000 * "9"), "r.txt:3: OSU's output does not state the number of ranks"),
+    "osu on no rank": (OSU.replace("-np 4", "-np 0"), "r.txt:3: OSU's output does not state the number of ranks"),
     "osu cut": (OSU.replace("           9.00             11.00         500", ""), "r.txt:8: 2 columns; allowed: 5, Size, Avg Latency(us)"),
     "osu word": (OSU.replace("10.00", "1o.00"), "r.txt:8: '1o.00' where a number must be; allowed: OSU's columns"),
     "osu stray": (OSU.replace("2048 ", "Abort 2048 "), "r.txt:8: 'Abort 2048"),
     "no osu test that is read": ("# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n 12.57\n",
-                                 "tests that are not read, left out: 'Barrier Latency Test'"),
+                                 "tests that are not read, skipped: 'Barrier Latency Test'"),
     "osu columns": (OSU_PAIRS.replace("Bandwidth (MB/s)", "Gbit/s"),
                     "r.txt:8: columns Size, Gbit/s, Validation, P50 Tail BW(MB/s); allowed: Size and a column of"),
     "osu empty": (OSU_PAIRS[:40], "r.txt: no line of results; allowed: the whole output of an OSU"),
@@ -199,7 +199,7 @@ STAMPS = ["", "[2026-07-11 10:00:00] ", "2026-07-11T10:00:00.123Z ", "[Fri Jul 1
 def test_messages_between_rows_are_left_out_with_a_count(tmp_path, stamp, message):
     for text, found, mark in ((nccl(), TWO, "    33554432"), (OSU_FULL, [(4, 2.5), (2048, 10.0)], "2048 ")):
         records = read(tmp_path, text.replace(mark, f"{stamp}{message}\n10%\r100%\r{mark}", 1))
-        assert times(records) == found and f"left out ({3 if text == nccl() else 4}): line" in noted(records)
+        assert times(records) == found and f"skipped ({3 if text == nccl() else 4}): line" in noted(records)
 
 
 def test_a_row_within_which_nccl_printed_a_message_is_put_together(tmp_path):
@@ -253,8 +253,8 @@ def test_a_file_given_twice_is_refused_in_one_line(tmp_path, capsys):
     for name, text in (("n.txt", nccl()), ("o.txt", OSU_FULL), ("n.json", json.dumps(NCCL_JSON))):
         (tmp_path / name).write_text(text)
         assert main(2 * [str(tmp_path / name)]) == 2
-        told = capsys.readouterr().err
-        assert "was already given" in told and told.count("\n") == 1
+        message = capsys.readouterr().err
+        assert "was already given" in message and message.count("\n") == 1
 
 
 def test_a_deviation_in_an_old_table_is_not_a_number_of_wrong_elements(tmp_path):
@@ -317,7 +317,7 @@ def test_each_field_of_nccl_tests_json_is_taken_or_noted(tmp_path):
 
 def test_json_of_several_runs_with_warnings_between(tmp_path):
     records = read(tmp_path, "WARNING: a\n" + json.dumps(NCCL_JSON) + "\n" + json.dumps(NCCL_JSON, indent=1) + "\nbye\n", "n.json")
-    assert len(records.runs) == 2 == len(records.rows) and "lines outside of the JSON, left out (2): line 1 'WARNING: a'" in noted(records)
+    assert len(records.runs) == 2 == len(records.rows) and "lines outside of the JSON, skipped (2): line 1 'WARNING: a'" in noted(records)
 
 
 # ---- OSU
@@ -373,8 +373,8 @@ def test_each_column_of_osu_is_taken_or_noted(tmp_path):
 
 @pytest.mark.parametrize("end", ["$ $\n", "$$\n", "$", "[u@h d]$ exit\nlogout\n", "root@h:/# \n", "(base) u@h:~$ cat x\n1 2 3\n", "% \n", "-----\n"])
 def test_prompts_end_a_table(tmp_path, end):
-    one = OSU_FULL.split("[node1")[0]
-    records = read(tmp_path, one + end + ("" if end == "$" else "\n" + one))
+    line = OSU_FULL.split("[node1")[0]
+    records = read(tmp_path, line + end + ("" if end == "$" else "\n" + line))
     assert times(records) == (1 if end == "$" else 2) * [(4, 2.5)] and not [run for run in records.runs if "rows" in noted(records)]
 
 

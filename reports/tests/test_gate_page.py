@@ -55,7 +55,7 @@ def test_cases_are_worst_first(result_of):
 
 @pytest.mark.parametrize("cases, text", [
     ([], "No cases were compared."),
-    ([summary("same")], "The one case is the same within 2 %."),
+    ([summary("same")], "The only case is the same within 2 %."),
     ([summary("same"), summary("same")], "All 2 cases are the same within 2 %."),
     ([summary("same", channel="exact")] * 2, "All 2 cases are equal."),
     ([summary("undecided")], "Nothing is known to be slower; 1 of 1 case is undecided."),
@@ -64,7 +64,7 @@ def test_cases_are_worst_first(result_of):
     ([summary("undecided"), summary("same"), summary("undecided")], "Nothing is known to be slower; 2 of 3 cases are undecided."),
     ([summary("faster", 0.9), summary("same")], "Nothing is slower: 1 faster, 1 same."),
     ([summary("new", None, "exact"), summary("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),
-    ([summary("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
+    ([summary("slower", 1.2)], "The only case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
     ([summary("slower", 1.00001, "exact"), summary("same")], "1 of 2 cases costs more: a by +0.001 %."),
     ([summary("slower", None, "exact"), summary("same")], "1 of 2 cases costs more: a."),
 ])
@@ -85,7 +85,7 @@ def test_words_of_numbers():
 def test_order_is_that_of_what_it_costs():
     cases = [summary("faster", 0.9, case="f"), summary("slower", 1.1, case="s"), summary("slower", 1.3, case="t"), summary("same", case="e"),
              summary("undecided", 1.5, case="u"), summary("gone", 1.0, case="g")]
-    assert [one.case for one in worst_first(cases)] == ["t", "s", "u", "g", "f", "e"]
+    assert [case.case for case in worst_first(cases)] == ["t", "s", "u", "g", "f", "e"]
 
 
 def points(figure, verdict):
@@ -166,7 +166,7 @@ def test_page(tmp_path):
     assert HOSTILE in parsed.text and "<script>alert" not in text and "None" not in parsed.text
 
 
-def test_beside_other_records(tmp_path):
+def test_with_other_records(tmp_path):
     world = World()
     file = write(tmp_path / "r.jsonl", [world.run()] + world.sweep(["ring"], [8, 16]))
     gate = write(tmp_path / "g.jsonl", lines())
@@ -175,7 +175,7 @@ def test_beside_other_records(tmp_path):
     assert 'href="gate.html"' in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
 
-def test_one_file_needs_nothing_beside_it(tmp_path):
+def test_one_file_needs_no_other(tmp_path):
     records = load([write(tmp_path / "g.jsonl", lines())])
     text = gate_file(records)
     parsed = Structure(text)
@@ -200,7 +200,7 @@ def test_counts_that_changed_have_a_plot_of_their_own(tmp_path):
 
 def test_a_verdict_needs_a_run_that_compared(tmp_path):
     world = GateWorld()
-    with pytest.raises(ReportError, match="whose run line does not say what was compared"):
+    with pytest.raises(ReportError, match="whose run line lacks what was compared"):
         load([write(tmp_path / "g.jsonl", [world.run(gate=None), world.case("a")])])
     with pytest.raises(ReportError, match="field 'verdict' is \"worse\", must be one of slower, faster"):
         load([write(tmp_path / "g.jsonl", [world.run(), world.case("a", "worse")])])
@@ -244,7 +244,7 @@ def test_recent_changes_for_the_worse_come_first(result_of):
     series = [world.history("none", [10.0] * 14, []), world.history("old", STEP, [9], recent=False),
               world.history("faster", STEP[::-1], [5]), world.history("slower", STEP, [9])]
     result = result_of(history_lines(*series, *(world.history(f"more {i}", [10.0] * 14, []) for i in range(MOST_SERIES))))
-    shown = [one.case for one in shown_series(result.series)]
+    shown = [series.case for series in shown_series(result.series)]
     assert shown[:4] == ["slower", "faster", "old", "none"] and len(shown) == MOST_SERIES
     assert "To blame: 000000000008..000000000009 for 1 case." in result.findings[0].why
 

@@ -31,7 +31,7 @@ def gpu_records(machine=H200, gpu=SHARED):
 def test_cuda_and_nccl_are_series_of_one_panel_that_names_the_gpu(analysis_of):
     results = analysis_of(gpu_records())[1]
     assert len(results) == 1
-    assert {one.label for one in results[0].series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
+    assert {series.label for series in results[0].series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
     assert results[0].headline.endswith("measured, on NVIDIA H200, shared by the ranks")
     assert "cuda and nccl  ·  NVIDIA H200, shared by the ranks  ·" in subtitle("latency", results[0])
 
@@ -46,16 +46,16 @@ def test_rows_of_transports_that_take_turns_are_series_of_one_panel(analysis_of)
     assert len(runs) == 2 and {row["run"] for row in mixed} == {run["run"] for run in runs}
     results = analysis_of([*runs, *mixed])[1]
     assert len(results) == 1
-    assert {one.label for one in results[0].series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
-    assert all(len(one.points) == 6 for one in results[0].series)
+    assert {series.label for series in results[0].series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
+    assert all(len(series.points) == 6 for series in results[0].series)
 
 
-@pytest.mark.parametrize("gpus, gpu, told", [
+@pytest.mark.parametrize("gpus, gpu, expected", [
     (["NVIDIA H200"] * 8, {**SHARED, "gpus": 8, "ranks_per_gpu": 1, "label": "a GPU a rank"}, "8 × NVIDIA H200"),
     (["NVIDIA H200"], None, "NVIDIA H200"), ([], SHARED, "GPUs of unknown model, shared by the ranks")])
-def test_what_is_told_of_gpus(analysis_of, gpus, gpu, told):
+def test_gpus_are_named(analysis_of, gpus, gpu, expected):
     result = analysis_of(gpu_records({**H200, "gpus": gpus}, gpu))[1][0]
-    assert result.gpus == told
+    assert result.gpus == expected
 
 
 def test_rows_of_the_cpu_of_a_machine_with_a_gpu_do_not_name_it(analysis_of):
@@ -72,7 +72,7 @@ def test_a_long_line_below_the_title_is_broken_between_its_parts_and_stays_on_th
     FigureCanvasAgg(figure).draw()
     texts = {text.get_text(): text.get_window_extent() for text in figure.texts}
     line = next(text for text in texts if "\n" in text)
-    assert [part for one in line.split("\n") for part in one.split("  ·  ")] == parts
+    assert [part for half in line.split("\n") for part in half.split("  ·  ")] == parts
     assert texts[line].x1 <= figure.bbox.x1
     assert texts["EMULATED"].y1 <= texts[line].y0 and texts["EMULATED"].y0 >= top * figure.bbox.height
     assert figure.get_figheight() > short.get_figheight()
@@ -114,9 +114,9 @@ def result(file):
 
 def test_runs_name_the_gpu_and_whether_ranks_share_it_and_no_threads_of_the_cpu(result):
     assert result.name.endswith("128 tokens per sequence, on NVIDIA H200")
-    told = result.findings[0].text
-    assert told.startswith("dp=1, bf16, 65,536 tokens per step: 163 ms, 402,000 tokens/s")
-    assert "659 tokens a joule at 610 W of 1 GPU. After" in told
+    text = result.findings[0].text
+    assert text.startswith("dp=1, bf16, 65,536 tokens per step: 163 ms, 402,000 tokens/s")
+    assert "659 tokens per joule at 610 W of 1 GPU. After" in text
     assert len(result.lines) == 3 and result.fastest.tokens_per_step == 65536
 
 

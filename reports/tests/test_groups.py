@@ -9,7 +9,7 @@ def line(**fields):
 
 
 def test_the_latest_of_equal_lines_counts_in_the_place_of_the_first():
-    groups = latest([(2, "a", 1), (1, "a", 2), (2, "b", 3), (2, "a", 4)], lambda one: one[0], lambda one: one[1])
+    groups = latest([(2, "a", 1), (1, "a", 2), (2, "b", 3), (2, "a", 4)], lambda pair: pair[0], lambda pair: pair[1])
     assert groups == {2: {"a": (2, "a", 4), "b": (2, "b", 3)}, 1: {"a": (1, "a", 2)}}
     assert list(groups) == [2, 1] and list(groups[2]) == ["a", "b"]
     assert by([3, 1, 2, 5], lambda number: number % 2, str) == {1: ["3", "1", "5"], 0: ["2"]}
@@ -17,8 +17,8 @@ def test_the_latest_of_equal_lines_counts_in_the_place_of_the_first():
 
 def test_places_are_named_only_where_there_are_several():
     lines = [[line(run=line(basis=basis))] for basis in ("measured", "emulated", "simulated")]
-    one = Group.of_places("kind", zip(["here", "here", ""], lines))
-    assert [(group.anchor, group.place, group.basis) for group in one] == [
+    place = Group.of_places("kind", zip(["here", "here", ""], lines))
+    assert [(group.anchor, group.place, group.basis) for group in place] == [
         ("kind-1", "", ""), ("kind-2", "", "emulated"), ("kind-3", "", "simulated")]
     assert [group.place for group in Group.of_places("kind", zip(["here", "there", ""], lines))] == ["here", "there", ""]
 

@@ -28,7 +28,7 @@ FEW = WORKS[::3]
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """Kernels with a wrong, a failed, a hostile and an unlimited one, simulated ones, and collectives beside them."""
+    """Kernels with a wrong, a failed, a hostile and an unlimited one, simulated ones, and collectives."""
     folder = tmp_path_factory.mktemp("kernels")
     world = KernelWorld(works=FEW)
     kernels = world.kernels()
@@ -117,11 +117,11 @@ def results(tmp_path_factory):
 
 
 def kinds_of(result):
-    return [one.kind for one in kernel_drawings(result)]
+    return [drawing.kind for drawing in kernel_drawings(result)]
 
 
 def draw(kind, result):
-    return next(figure_of(one) for one in kernel_drawings(result) if one.kind == kind)
+    return next(figure_of(drawing) for drawing in kernel_drawings(result) if drawing.kind == kind)
 
 
 @pytest.mark.parametrize("kind", ["roofline", "shares", "caches", "threads"])
@@ -146,8 +146,8 @@ def test_names_of_roofs_do_not_lie_on_each_other(results, world):
         for axes in figure.axes:
             names = [text for text in axes.texts if slanted(text)]
             assert len(names) == 4
-            for one, other in combinations([_turned_back(name) for name in names], 2):
-                apart = one[0] > other[1] or other[0] > one[1] or abs(one[2] - other[2]) >= 8
+            for line, other in combinations([_turned_back(name) for name in names], 2):
+                apart = line[0] > other[1] or other[0] > line[1] or abs(line[2] - other[2]) >= 8
                 assert apart, [name.get_text() for name in names]
 
 
@@ -188,8 +188,8 @@ def test_shares_far_beyond_the_ceiling_do_not_squeeze_the_others(tmp_path):
                         caches=("cold",))
     result = report_of(load([write(tmp_path / "k.jsonl", world.records())])).results("kernels")[0]
     axes = draw("shares", result).axes[0]
-    told = [text.get_text() for text in axes.texts]
-    assert axes.get_xlim()[1] == EDGE and len(told) == 1 and told[0].startswith("1 ▶ 89")
+    phrases = [text.get_text() for text in axes.texts]
+    assert axes.get_xlim()[1] == EDGE and len(phrases) == 1 and phrases[0].startswith("1 ▶ 89")
     assert max(line.get_xdata()[-1] for line in axes.lines if len(line.get_xdata()) == 1) < CUT
 
 
@@ -199,10 +199,10 @@ def test_too_many_pairs_show_the_ends(results):
     assert len(rows) == MOST_ROWS and rows[0] == pairs[0].case and rows[-1] == pairs[-1].case
 
 
-def test_families_bounds_and_dtypes_can_be_told_apart_in_grey():
+def test_families_bounds_and_dtypes_differ_in_grey():
     groups = GROUPS.values()
-    assert len({one.marker for one in groups}) == len({one.colour for one in groups}) == len(groups)
-    assert len({one.marker for one in BOUNDS.values()}) == len(BOUNDS)
+    assert len({group.marker for group in groups}) == len({group.colour for group in groups}) == len(groups)
+    assert len({bound.marker for bound in BOUNDS.values()}) == len(BOUNDS)
     assert len({marks(GROUPS["GEMM"], dtype, 5)["fillstyle"] for dtype in ("f32", "bf16", "f16", "e4m3")}) == 4
 
 

@@ -19,17 +19,17 @@ COLD = Way(2, "cold", "host")
 @pytest.fixture
 def report(tmp_path):
     def make(*record_lists):
-        return report_of(load([write(tmp_path / f"k{i}.jsonl", one) for i, one in enumerate(record_lists)]))
+        return report_of(load([write(tmp_path / f"k{i}.jsonl", line) for i, line in enumerate(record_lists)]))
     return make
 
 
-def roofline_of(made):
-    assert len(made.results("kernels")) == 1
-    return made.results("kernels")[0]
+def roofline_of(analysed):
+    assert len(analysed.results("kernels")) == 1
+    return analysed.results("kernels")[0]
 
 
-def notes(made, level=None):
-    return " ".join(note.text for note in made.notes if level in (None, note.level))
+def notes(analysed, level=None):
+    return " ".join(note.text for note in analysed.notes if level in (None, note.level))
 
 
 def test_the_finding_counts_and_names_the_farthest(report):
@@ -61,43 +61,43 @@ def test_cases_of_one_kernel_are_not_called_kernels(report):
 
 def test_the_main_way_comes_first_all_threads_and_cold(report):
     world = KernelWorld(works=ONE, dtypes=("f32",))
-    made = report(world.records())
-    assert [f.headline.split("measured, ")[1] for f in made.findings] == [
+    analysed = report(world.records())
+    assert [f.headline.split("measured, ")[1] for f in analysed.findings] == [
         "2 threads, cold", "1 thread, warm", "2 threads, warm", "1 thread, cold"]
-    assert [bool(f.why) for f in made.findings] == [True, False, False, False]
+    assert [bool(f.why) for f in analysed.findings] == [True, False, False, False]
 
 
-def test_wrong_and_failed_kernels_are_told_and_left_out(report):
+def test_wrong_and_failed_kernels_are_noted_and_excluded(report):
     softmax, adamw = (SMALL.kernel(work) for work in ONE if work.kernel in ("softmax_bwd", "adamw"))
     good = SMALL.kernel(ONE[0], "bf16")
-    made = report([SMALL.run(), kernel_wrong(softmax), kernel_failed(adamw), good])
-    assert [kernel.kernel for cases in roofline_of(made).timed.values() for kernel in cases.values()] == [ONE[0].kernel]
-    errors = notes(made, "error")
-    assert "1 timed kernel had wrong results and is left out of every plot and sentence: softmax_bwd f32." in errors
+    analysed = report([SMALL.run(), kernel_wrong(softmax), kernel_failed(adamw), good])
+    assert [kernel.kernel for cases in roofline_of(analysed).timed.values() for kernel in cases.values()] == [ONE[0].kernel]
+    errors = notes(analysed, "error")
+    assert "1 timed kernel had wrong results and is excluded from every plot and sentence: softmax_bwd f32." in errors
     assert "1 kernel failed and has no times: adamw f32." in errors
-    assert "softmax_bwd" not in made.findings[0].text
+    assert "softmax_bwd" not in analysed.findings[0].text
 
 
 def test_everything_wrong_or_ceilings_only(report):
-    bad = report([SMALL.run(), *(kernel_failed(one) for one in SMALL.kernels())])
+    bad = report([SMALL.run(), *(kernel_failed(kernel) for kernel in SMALL.kernels())])
     assert bad.findings[0].text == "No kernel here was timed correctly."
     assert report([SMALL.run(), *SMALL.ceilings()]).findings[0].text == "Ceilings only: no kernel was run here, or the time budget ended before the first one."
 
 
 def test_missing_ceilings_are_said(report):
-    some = [without_ceiling(one) if one["kernel"] == "cast" else one for one in SMALL.kernels()]
-    made = report([SMALL.run(), *SMALL.ceilings(), *some])
-    assert "2 threads, cold: 1 timed kernel of 4 has no ceiling and no share: cast f32." in notes(made, "warning")
-    assert "of 3 kernels" in made.findings[0].text
-    none = report([SMALL.run(), *(without_ceiling(one) for one in some)])
+    some = [without_ceiling(kernel) if kernel["kernel"] == "cast" else kernel for kernel in SMALL.kernels()]
+    analysed = report([SMALL.run(), *SMALL.ceilings(), *some])
+    assert "2 threads, cold: 1 timed kernel of 4 has no ceiling and no share: cast f32." in notes(analysed, "warning")
+    assert "of 3 kernels" in analysed.findings[0].text
+    none = report([SMALL.run(), *(without_ceiling(line) for line in some)])
     assert "2 threads, cold: no ceilings were measured for it" in notes(none, "warning")
     assert none.findings[0].text == "No ceiling is known that binds any of 4 kernels."
 
 
 def test_binding_ceilings_are_named_by_value(report):
     world = KernelWorld(works=[*ONE, TINY], threads=(1,), caches=("cold", "warm"), sizes=(1 / 16,))
-    made = report(world.records())
-    roofline = roofline_of(made)
+    analysed = report(world.records())
+    roofline = roofline_of(analysed)
     found = roofline.ceilings[1].all
     named = {(case.kernel, case.dtype, way.cache): binding_name(kernel, found)
              for way, cases in roofline.timed.items() for case, kernel in cases.items()}
@@ -145,30 +145,30 @@ def test_machines_builds_devices_and_bases_are_never_in_one_roofline(report):
               replace(SMALL, run_name="c", run_fields={"basis": "simulated"}),
               replace(SMALL, run_name="d", run_fields={"git": {"revision": "f" * 40, "dirty": False}}),
               gpu_world(works=ONE, dtypes=("f32",), sizes=(1,))]
-    made = report(*(world.records() for world in worlds))
-    assert len(made.results("kernels")) == 5
-    for result in made.results("kernels"):
+    analysed = report(*(world.records() for world in worlds))
+    assert len(analysed.results("kernels")) == 5
+    for result in analysed.results("kernels"):
         kernels = result.lines
         assert len({(k.device, k.basis, k.run.machine.cpu, k.run.build) for k in kernels}) == 1
-    names = [result.name for result in made.results("kernels")]
+    names = [result.name for result in analysed.results("kernels")]
     assert len(set(names)) == 5 and sum("simulated" in name for name in names) == 1
-    simulated = [f for f in made.findings if f.badge]
+    simulated = [f for f in analysed.findings if f.badge]
     assert len(simulated) == 1 and simulated[0].badge == "simulated"
-    said = notes(made)
-    assert "come from 2 machines" in said and "come from 2 builds" in said and "4 of 32 kernels are simulated" in said
-    other_name = next(result.name for result in made.results("kernels") if "Other CPU" in result.name)
-    assert "machine 2" in other_name and "machine 2 is Other CPU" in said
+    text = notes(analysed)
+    assert "come from 2 machines" in text and "come from 2 builds" in text and "4 of 32 kernels are simulated" in text
+    other_name = next(result.name for result in analysed.results("kernels") if "Other CPU" in result.name)
+    assert "machine 2" in other_name and "machine 2 is Other CPU" in text
 
 
 def test_the_latest_of_equal_kernels_counts_with_its_own_ceilings(report):
     later = replace(SMALL, run_name="later", speed=0.5, run_fields={"started": "2026-03-02T12:00:00Z"})
-    made = report(later.records(), SMALL.records())
-    roofline = roofline_of(made)
+    analysed = report(later.records(), SMALL.records())
+    roofline = roofline_of(analysed)
     assert {kernel.run.run for kernel in roofline.timed[COLD].values()} == {"later"}
     assert roofline.ceilings[2].value("copy", "memory") == pytest.approx(0.5 * 11.2 * 2 ** 0.6)
-    said = notes(made)
-    assert "4 kernels of earlier runs are in the tables only" in said and len(roofline.lines) == 8
-    assert "the runs measured different ceilings, by up to 2 times" in said and "of 2 days" in said
+    text = notes(analysed)
+    assert "4 kernels of earlier runs are in the tables only" in text and len(roofline.lines) == 8
+    assert "the runs measured different ceilings, by up to 2 times" in text and "of 2 days" in text
 
 
 @pytest.mark.parametrize("change, expected", [
@@ -184,38 +184,38 @@ def test_doubts_are_said(report, change, expected):
 
 def test_faster_than_the_ceiling_is_said(report):
     fast = SMALL.kernel(Work("adamw", 15, 28, 1.5))
-    made = report([SMALL.run(), *SMALL.ceilings(), fast])
+    analysed = report([SMALL.run(), *SMALL.ceilings(), fast])
     assert "1 of 1 kernel reaches 85 % of the ceiling that binds it (1 of these is above 105 %: that was not the" in (
-        made.findings[0].text)
-    assert "1 timed kernel is faster than the ceiling that is to bind it, adamw f32" in notes(made, "warning")
+        analysed.findings[0].text)
+    assert "1 timed kernel is faster than the ceiling that should bind it, adamw f32" in notes(analysed, "warning")
 
 
 def test_ceilings_that_cannot_be_are_said(report):
-    made = report([SMALL.run(), *KernelWorld().ceilings(), *SMALL.kernels()])
-    assert odd_ones(roofline_of(made).ceilings) == []
-    broken = [{**one, "value": 5.0} if (one["threads"], one["name"], one["level"]) == (2, "copy", "l3") else one
-              for one in KernelWorld().ceilings()]
-    said = report([SMALL.run(), *broken, *SMALL.kernels()]).findings[0].caveat
-    assert "L3 copy of 2 threads (5) below that of 1 (21 GB/s)" in said
-    assert "L3 copy (5) below memory copy (17 GB/s) of 2 threads" in said
+    analysed = report([SMALL.run(), *KernelWorld().ceilings(), *SMALL.kernels()])
+    assert odd_ones(roofline_of(analysed).ceilings) == []
+    broken = [{**ceiling, "value": 5.0} if (ceiling["threads"], ceiling["name"], ceiling["level"]) == (2, "copy", "l3") else ceiling
+              for ceiling in KernelWorld().ceilings()]
+    text = report([SMALL.run(), *broken, *SMALL.kernels()]).findings[0].caveat
+    assert "L3 copy of 2 threads (5) lower than with 1 (21 GB/s)" in text
+    assert "L3 copy (5) below memory copy (17 GB/s) of 2 threads" in text
 
 
 def test_holes_and_kernels_without_arithmetic_are_said(report):
     world = KernelWorld(works=ONE, dtypes=("f32",), sizes=(1,), threads=(1,))
-    kernels = [one for one in world.kernels() if (one["kernel"], one["cache"]) != ("adamw", "warm")]
-    said = notes(report([world.run(), *world.ceilings(), *kernels]))
-    assert "1 case of 4 was not timed correctly in every way that others were: adamw f32" in said
-    assert "no arithmetic is counted in cast: not in the roofline plot" in said
+    kernels = [kernel for kernel in world.kernels() if (kernel["kernel"], kernel["cache"]) != ("adamw", "warm")]
+    text = notes(report([world.run(), *world.ceilings(), *kernels]))
+    assert "1 case of 4 was not timed correctly in every way that others were: adamw f32" in text
+    assert "no arithmetic is counted in cast: not in the roofline plot" in text
 
 
-def test_collectives_and_kernels_are_told_apart(report):
+def test_collectives_and_kernels_are_kept_apart(report):
     world = World(run_name="rows")
     empty = World(run_name="empty", run_fields={"program": "broadcast_perf"})
-    made = report([world.run(), *world.sweep(["ring", "double_tree"])], SMALL.records(), [empty.run()])
-    assert [run.run for run in made.parts["kernels"].records.runs] == ["kernels-1"]
-    assert [run.run for run in made.parts["collectives"].records.runs] == ["rows", "empty"]
-    assert notes(made).count("left no rows") == 1
-    assert [f.headline.split(",")[0] for f in made.findings] == ["All-reduce", "CPU (Example CPU 2.6 GHz)"]
+    analysed = report([world.run(), *world.sweep(["ring", "double_tree"])], SMALL.records(), [empty.run()])
+    assert [run.run for run in analysed.parts["kernels"].records.runs] == ["kernels-1"]
+    assert [run.run for run in analysed.parts["collectives"].records.runs] == ["rows", "empty"]
+    assert notes(analysed).count("left no rows") == 1
+    assert [f.headline.split(",")[0] for f in analysed.findings] == ["All-reduce", "CPU (Example CPU 2.6 GHz)"]
 
 
 def test_every_kernel_of_the_world_has_a_family():
@@ -247,21 +247,21 @@ def left_out(record):
 
 def test_what_a_time_budget_left_out_is_counted_with_the_finding_and_in_a_warning(report):
     kernels = SMALL.kernels()
-    made = report([SMALL.run(), *SMALL.ceilings(), *kernels[:3], left_out(kernels[3])])
-    finding, = made.findings
-    assert finding.caveat == "The time budget left out 1 of 4 cases."
-    assert f"1 of 4 kernels to be timed (kernel, shape, dtype, way) were left out, as the time budget was over: " \
-           f"{kernels[3]['kernel']} f32." in notes(made, "warning") and "failed" not in notes(made)
+    analysed = report([SMALL.run(), *SMALL.ceilings(), *kernels[:3], left_out(kernels[3])])
+    finding, = analysed.findings
+    assert finding.caveat == "The time budget ended before 1 of 4 cases."
+    assert f"1 of 4 kernels to be timed (kernel, shape, dtype, way) were skipped, because the time budget had run out: " \
+           f"{kernels[3]['kernel']} f32." in notes(analysed, "warning") and "failed" not in notes(analysed)
 
 
 def test_contradictory_ceilings_stand_with_the_findings_that_refer_to_them(report):
     world = KernelWorld(works=ONE, dtypes=("f32",), sizes=(1,), caches=("cold",))
     ceilings = world.ceilings()
-    for one in ceilings:
-        if (one["name"], one["level"], one["threads"]) == ("copy", "l2", 2):
-            one["value"] = 5.0
+    for ceiling in ceilings:
+        if (ceiling["name"], ceiling["level"], ceiling["threads"]) == ("copy", "l2", 2):
+            ceiling["value"] = 5.0
     two, single = report([world.run(), *ceilings, *world.kernels()]).findings
-    assert "2 threads" in two.headline and "L2 copy of 2 threads (5) below that of 1 (74 GB/s)" in two.caveat
+    assert "2 threads" in two.headline and "L2 copy of 2 threads (5) lower than with 1 (74 GB/s)" in two.caveat
     assert "1 thread" in single.headline and single.caveat == ""
 
 
@@ -274,11 +274,11 @@ def test_a_peak_that_two_dtypes_share_has_the_kernels_own_name(report):
     world = KernelWorld(works=[work for work in ONE if work.kernel == "gemm_wgrad"], dtypes=("bf16",), sizes=(1,), threads=(1,),
                         caches=("cold",))
     ceilings = world.ceilings()
-    for one in ceilings:
-        if one["unit"] == "gflops":
-            one["value"] = 168.0
+    for ceiling in ceilings:
+        if ceiling["unit"] == "gflops":
+            ceiling["value"] = 168.0
     kernel = world.kernels()[0]
     kernel |= {"bound": "compute", "ceiling_us": kernel["flops"] / 168e3}
     roofline = roofline_of(report([world.run(), *ceilings, kernel]))
-    found = [one for each in roofline.ceilings.values() for one in each.all]
+    found = [line for each in roofline.ceilings.values() for line in each.all]
     assert binding_name(roofline.lines[0], found) == "bf16 fma"

@@ -1,4 +1,4 @@
-"""PyTorch profiler's traces as records: a made-up profile whose parts are known, the page of it, and broken input."""
+"""PyTorch profiler's traces as records: a made-up profile whose parts are known, its page, and broken input."""
 import gzip
 import json
 
@@ -27,7 +27,7 @@ def simulated(tmp_path, **fields):
 
 
 class Profile:
-    """Steps of 100 ms that the host issues in the first 10 ms of each; the device is 5 ms behind. Times below are ms."""
+    """Steps of 100 ms that the host issues in the first 10 ms of each; the device lags by 5 ms. Times below are ms."""
 
     def __init__(self, steps=3, metadata=True):
         self.events, self.correlation, self.metadata = [], 0, metadata
@@ -43,18 +43,18 @@ class Profile:
         self.add(cat, name, begin, length, 7, correlation=self.correlation, **args)
 
     def _step(self, n, at):
-        """Forward 40 ms, backward 30 ms beside 10 ms of a reduction that lasts for 15 more, 5 ms idle, optimizer 4 ms, copy 1 ms."""
+        """Forward 40 ms, backward 30 ms, concurrent with 10 ms of a reduction that lasts for 15 more, 5 ms idle, optimizer 4 ms, copy 1 ms."""
         self.add("user_annotation", f"ProfilerStep#{n + 10}", at, 100.0)
         self.kernel("gemm", at + 1, at + 5, 40)
         self.add("cpu_op", "autograd::engine::evaluate_function: CheckpointFunctionBackward", at + 2, 1.0, AUTOGRAD)
         self.add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", at + 2.1, 0.1, AUTOGRAD)  # within it
         self.kernel("gemm", at + 2.5, at + 45, 30, AUTOGRAD)
-        said = {"Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 10 ** 6, "Out msg nelems": 10 ** 6, "Group size": 2,
+        fields = {"Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 10 ** 6, "Out msg nelems": 10 ** 6, "Group size": 2,
                 "Process Group Ranks": "[0, 1]"}
         if self.metadata:
-            self.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", at + 3, at + 65, 25, AUTOGRAD, **said)
+            self.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", at + 3, at + 65, 25, AUTOGRAD, **fields)
         else:  # as older profilers: on the host
-            self.add("cpu_op", "record_param_comms", at + 3, 0.1, AUTOGRAD, **{"External id": 7 + n, **said})
+            self.add("cpu_op", "record_param_comms", at + 3, 0.1, AUTOGRAD, **{"External id": 7 + n, **fields})
             self.kernel("ncclKernel_AllReduce_RING_LL_Sum_bf16", at + 3, at + 65, 25, AUTOGRAD, **{"External id": 7 + n})
         self.add("user_annotation", "Optimizer.step#AdamW.step", at + 5, 1.0)
         self.kernel("adam", at + 5.5, at + 95, 4)
@@ -83,18 +83,18 @@ def main_of(arguments):
 
 @pytest.mark.parametrize("metadata", [True, False])
 def test_parts_of_a_step_are_those_of_the_trace(tmp_path, metadata):
-    one = measured(tmp_path, Profile(metadata=metadata).write(tmp_path / "r0.json"), Profile(metadata=metadata).write(tmp_path / "r1.json.gz"))
-    told = {name: round(ms, 6) for name, ms in one.parts_ms.items() if ms > 1e-6}
-    assert told == {"forward": 40, "backward": 30, "exposed_reduce": 15, "optimizer": 4, "exposed_copy": 1, "around": 10}
-    assert [round(step.ms, 6) for step in one.steps] == [100, 100, 100]  # the first from its start on the host
-    assert [step.step for step in one.steps] == [11, 12, 13]
-    (row,) = one.profile.collectives
+    line = measured(tmp_path, Profile(metadata=metadata).write(tmp_path / "r0.json"), Profile(metadata=metadata).write(tmp_path / "r1.json.gz"))
+    parts = {name: round(ms, 6) for name, ms in line.parts_ms.items() if ms > 1e-6}
+    assert parts == {"forward": 40, "backward": 30, "exposed_reduce": 15, "optimizer": 4, "exposed_copy": 1, "around": 10}
+    assert [round(step.ms, 6) for step in line.steps] == [100, 100, 100]  # the first from its start on the host
+    assert [step.step for step in line.steps] == [11, 12, 13]
+    (row,) = line.profile.collectives
     assert (row.collective, row.ranks, row.bytes, row.calls, round(row.ms, 6)) == ("all_reduce", 2, 2_000_000, 1, 25)
-    assert (one.profile.sent_bytes, one.profile.predicted_sent_bytes) == (2e6, 4e6)
-    assert one.predicted.gap == "backward, 10.00 ms shorter than predicted"
-    assert one.predicted.error == pytest.approx(0.0)
-    assert one.tokens_per_step == 8192 and one.steps[0].mfu == pytest.approx(0.5)
-    assert one.run.machine.gpus == ("NVIDIA H100", "NVIDIA H100") and one.run.libraries == {"nccl": "2.21.5"}
+    assert (line.profile.sent_bytes, line.profile.predicted_sent_bytes) == (2e6, 4e6)
+    assert line.predicted.gap == "backward, 10.00 ms shorter than predicted"
+    assert line.predicted.error == pytest.approx(0.0)
+    assert line.tokens_per_step == 8192 and line.steps[0].mfu == pytest.approx(0.5)
+    assert line.run.machine.gpus == ("NVIDIA H100", "NVIDIA H100") and line.run.libraries == {"nccl": "2.21.5"}
 
 
 def test_each_moment_counts_once():
@@ -108,8 +108,8 @@ def test_each_moment_counts_once():
 
 def test_a_group_of_neighbours_as_large_as_tp_is_a_tensor_group(tmp_path):
     layout = {"text": "tp=2", "numbers": {"tp": 2, "dp": 1, "pp": 1}}
-    one = measured(tmp_path, Profile().write(tmp_path / "r0.json"), layout=layout)
-    assert round(one.parts_ms["exposed_tensor"], 6) == 15 and one.parts_ms["exposed_reduce"] == 0
+    line = measured(tmp_path, Profile().write(tmp_path / "r0.json"), layout=layout)
+    assert round(line.parts_ms["exposed_tensor"], 6) == 15 and line.parts_ms["exposed_reduce"] == 0
 
 
 @pytest.mark.parametrize("name, ours, part", [
@@ -121,35 +121,35 @@ def test_names_of_collectives(tmp_path, name, ours, part):
     for event in profile.events:
         if "Collective name" in event["args"]:
             event["args"]["Collective name"] = name
-    one = measured(tmp_path, profile.write(tmp_path / "r0.json"))
-    assert [row.collective for row in one.profile.collectives] == [ours]
-    assert round(one.parts_ms[part], 6) == 15
+    line = measured(tmp_path, profile.write(tmp_path / "r0.json"))
+    assert [row.collective for row in line.profile.collectives] == [ours]
+    assert round(line.parts_ms[part], 6) == 15
 
 
-def test_the_page_has_the_measured_step_beside_the_simulated_one(tmp_path, capsys):
-    one = measured(tmp_path, Profile().write(tmp_path / "r0.json"))
+def test_the_page_has_the_measured_and_the_simulated_step(tmp_path, capsys):
+    run = measured(tmp_path, Profile().write(tmp_path / "r0.json"))
     files = [str(tmp_path / "measured.jsonl"), str(tmp_path / "simulated.jsonl")]
     (result,) = report_of(load(files)).results("training")
     assert predicted_text(result.lines).startswith("Predicted: 1 step, off by 0")
-    assert "on the fullest rank" not in speed_text(one)
+    assert "on the fullest rank" not in speed_text(run)
     tables = tables_of(result.lines)
     assert [[cell.text for cell in line.cells][1:4] for line in tables["Collectives of profiled steps"].lines] == [
         ["all_reduce", "2", "1.907 MiB"], ["all, measured", "–", "–"], ["all, simulated", "–", "–"]]
     assert tables["Every run of the records"].lines[0].cells[6].text == "–"
     assert report_main([*files, "-o", str(tmp_path / "page")]) == 0
     text = (tmp_path / "page" / "training.html").read_text()
-    assert "Collectives of profiled steps" in text and "Steps as they were predicted, and as they ran" in text
+    assert "Collectives of profiled steps" in text and "Predicted and measured steps" in text
     assert "the largest gap" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("change, what", [
     (lambda data: data.pop("traceEvents"), "has no list traceEvents"),
-    (lambda data: data.update(traceEvents=[one for one in data["traceEvents"] if one["cat"] != "user_annotation"]), "has no step"),
-    (lambda data: data.update(traceEvents=[one for one in data["traceEvents"] if one["cat"] not in ("kernel", "gpu_memcpy")]), "has no kernels"),
+    (lambda data: data.update(traceEvents=[line for line in data["traceEvents"] if line["cat"] != "user_annotation"]), "has no step"),
+    (lambda data: data.update(traceEvents=[line for line in data["traceEvents"] if line["cat"] not in ("kernel", "gpu_memcpy")]), "has no kernels"),
     (lambda data: data["traceEvents"][3].update(dur=-1), "event 3 ('autograd::engine::evaluate_function: CheckpointFunctionBackw'): dur is -1; allowed: microseconds"),
     (lambda data: data["traceEvents"][0].update(ts=10**400), "event 0 ('ProfilerStep#10'): ts is 1000000000000000000000000000000000000000; allowed: microseconds"),
-    (lambda data: data["distributedInfo"].update(world_size=16), "was made on 16 ranks, and the simulated step has 2"),
-    (lambda data: [one for one in data["traceEvents"] if one["name"] == "ProfilerStep#12"][0].update(name="ProfilerStep#13"), "has other steps than"),
+    (lambda data: data["distributedInfo"].update(world_size=16), "was recorded on 16 ranks, and the simulated step has 2"),
+    (lambda data: [line for line in data["traceEvents"] if line["name"] == "ProfilerStep#12"][0].update(name="ProfilerStep#13"), "has other steps than"),
     (lambda data: data["traceEvents"][0].update(ts=1e9), "ProfilerStep#11 has no kernels of its own"),
 ])
 def test_refuses_in_one_line_that_names_the_file(tmp_path, capsys, change, what):
@@ -159,8 +159,8 @@ def test_refuses_in_one_line_that_names_the_file(tmp_path, capsys, change, what)
     bad.write_text(json.dumps(data))
     out = tmp_path / "measured.jsonl"
     assert main_of([good, str(bad), "--beside", simulated(tmp_path), "-o", str(out)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"reports.kineto: {bad}: ") and what in told and told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"reports.kineto: {bad}: ") and what in message and message.count("\n") == 1
     assert not out.exists()
 
 
@@ -179,18 +179,18 @@ def with_sends(around, inner="record_param_comms", kernels=3, parts=("all_to_all
     return profile
 
 
-@pytest.mark.parametrize("around, inner, said, ours", [
+@pytest.mark.parametrize("around, inner, stated, ours", [
     ("c10d::alltoall_base_", "record_param_comms", "all_to_allv", "all_to_all"), ("nccl:all_to_all", None, "", "all_to_all"),
     ("c10d::reduce_scatter_", None, "", "reduce_scatter"), ("_c10d_functional::all_gather_into_tensor", None, "", "all_gather"),
     ("c10d::reduce_scatter_", "record_param_comms", "send", "reduce_scatter"), ("c10d::send", "record_param_comms", "send", "send_recv"),
     (None, None, "", "send_recv")])
-def test_sends_within_a_collectives_call_are_that_collective(tmp_path, around, inner, said, ours):
-    one = measured(tmp_path, with_sends(around, inner, parts=(said,)).write(tmp_path / "r0.json"))
-    row = next(row for row in one.profile.collectives if row.collective != "all_reduce")
+def test_sends_within_a_collectives_call_are_that_collective(tmp_path, around, inner, stated, ours):
+    line = measured(tmp_path, with_sends(around, inner, parts=(stated,)).write(tmp_path / "r0.json"))
+    row = next(row for row in line.profile.collectives if row.collective != "all_reduce")
     assert row.collective == ours and round(row.ms, 6) == 3 and row.calls == (3 if ours == "send_recv" else 1)
-    pipeline = one.parts_ms["exposed_pipeline"]
+    pipeline = line.parts_ms["exposed_pipeline"]
     assert (pipeline > 0) == (ours == "send_recv")
-    if said == "all_to_allv":  # three kernels, and the call's bytes once
+    if stated == "all_to_allv":  # three kernels, and the call's bytes once
         assert row.bytes == 2_000_000 and row.sent_bytes == 1e6
 
 
@@ -204,13 +204,13 @@ def test_each_event_of_the_format_is_taken_or_noted(tmp_path, capsys):
     profile.events.append({"ph": "B", "name": "half", "cat": "kernel", "ts": 1.0})
     profile.kernel("late", 5000, 5000, 1)  # of no step
     path = profile.write(tmp_path / "r0.json")
-    one = measured(tmp_path, path)
-    noted = " ".join(one.run.notes)
+    line = measured(tmp_path, path)
+    noted = " ".join(line.run.notes)
     assert all(word in noted for word in ("mtia_runtime", "xpu_runtime", "new_category", "(3)", "half", "outside of the profiled steps", "late"))
-    unknown = next(note for note in one.run.notes if "unknown categories" in note)
+    unknown = next(note for note in line.run.notes if "unknown categories" in note)
     assert not any(name in unknown for name in known)
-    told = capsys.readouterr().err
-    assert told.count("\n") == len(one.run.notes) == told.count("reports.kineto: note: r0.json: ")
+    message = capsys.readouterr().err
+    assert message.count("\n") == len(line.run.notes) == message.count("reports.kineto: note: r0.json: ")
     assert report_main([str(tmp_path / "measured.jsonl"), "-o", str(tmp_path / "page")]) == 0
     assert "outside of the profiled steps" in (tmp_path / "page" / "index.html").read_text()
 

@@ -25,8 +25,8 @@ HEADING = Heading("title", "subtitle", "")
 def records(tmp_path_factory):
     plain = LayerWorld()
     paced = LayerWorld("layers-2", "emulated", {"link": {"latency_us": 20.0, "gbps": 1.0}})
-    lines = [plain.run(), plain.layer(), plain.layer(tiles=2, beside=500), plain.layer(sequence_parallel=True, units=5),
-             plain.layer("row", units=2, serial=0.0, beside=0.0), plain.layer("row", True, units=2, serial=100, beside=0),
+    lines = [plain.run(), plain.layer(), plain.layer(tiles=2, overlapped=500), plain.layer(sequence_parallel=True, units=5),
+             plain.layer("row", units=2, serial=0.0, overlapped=0.0), plain.layer("row", True, units=2, serial=100, overlapped=0),
              paced.run(), paced.layer(serial=4000)]
     return write(tmp_path_factory.mktemp("layers") / "l.jsonl", lines)
 
@@ -41,25 +41,25 @@ def test_what_was_emulated_stands_apart(results):
     assert "emulated links of 1 GB/s, 20 µs" in results[1].name and results[1].findings[0].badge == "emulated"
 
 
-def test_what_is_hidden_is_told(results):
+def test_what_is_hidden_is_stated(results):
     mlp, sequence, row, row_sequence = results[0].cases
     assert (mlp.serial_us, mlp.async_us, mlp.best.tiles) == (2000, 1000, 2) and mlp.hidden == 0.5
     assert mlp.exposed_us(mlp.forms[1], "async") == 1000
     assert sequence.hidden == 0 and row.hidden is None and row_sequence.hidden == 1
-    assert gain_text(results[0]) == ("Beside products 29 % is hidden of the 4.2 ms that communication adds to 3 layers: "
+    assert gain_text(results[0]) == ("Overlapped with products, 29 % is hidden of the 4.2 ms that communication adds to 3 layers: "
                                      "100 % in row-parallel, tp=2, sequence-parallel (1 tile), "
                                      "0 % in MLP pair, tp=2, sequence-parallel (1 tile).")
 
 
 def test_time_is_split(results):
-    assert split_text(results[0]) == ("One after the other the MLP pair, tp=2 takes 6 ms, forward and backward: "
+    assert split_text(results[0]) == ("Run serially, the MLP pair, tp=2 takes 6 ms, forward and backward: "
                                       "matrix products 50 %, other kernels 17 % and communication 33 %.")
 
 
 def test_bytes_are_those_of_the_formulas(results):
     assert bytes_sentence(results[0]) == (
-        "Sequence parallelism sends 25 % more in MLP pair and no more in row-parallel. Bytes are the formulas', and "
-        "results one rank's within rounding, in all 40 passes of 5 rows.")
+        "Sequence parallelism sends 25 % more in MLP pair and no more in row-parallel. Bytes equal the formulas, and "
+        "results equal one rank's within rounding, in all 40 passes of 5 rows.")
     assert units_text(results[0].cases[1].one) == "1.25 MiB, 5 E (t−1)/t"
 
 
@@ -90,7 +90,7 @@ def test_a_wrong_row_is_shown(tmp_path):
 def test_page(records, tmp_path):
     assert main([records, "-o", str(tmp_path / "report")]) == 0
     parsed = Structure((tmp_path / "report" / "index.html").read_text(encoding="utf-8"))
-    assert "how much of their communication can run beside products" in parsed.text
+    assert "how much of their communication can overlap with products" in parsed.text
     assert "6 rows, 0 wrong; 48 passes checked" in parsed.text and "EMULATED" not in parsed.text
 
 
@@ -102,7 +102,7 @@ def test_lines_that_are_not_layers_are_refused(tmp_path):
         load([write(tmp_path / "l.jsonl", [world.run(), line])])
 
 
-def test_layers_on_grids_are_cases_of_their_own_beside_one_dimension(tmp_path):
+def test_layers_on_grids_are_cases_of_their_own_compared_with_one_dimension(tmp_path):
     world = LayerWorld()
     lines = [world.run(), world.layer(ranks=4, sent_bytes=100.0), world.layer(ranks=4, grid="2x2", sent_bytes=250.0)]
     (result,) = report_of(load([write(tmp_path / "grids.jsonl", lines)])).results("layers")
@@ -132,14 +132,14 @@ def test_emulated_contexts_stand_apart(context_results):
     assert "emulated links of 1 GB/s, 20 µs" in context_results[1].name and context_results[1].findings[0].badge == "emulated"
 
 
-def test_what_is_told_of_contexts(context_results):
+def test_sentences_on_contexts(context_results):
     ring, zigzag = context_results[0].by_way.values()
-    assert [hidden(one) for one in ring] == [0.5, 0.8] and hidden(zigzag[-1]) == 1
+    assert [hidden(line) for line in ring] == [0.5, 0.8] and hidden(zigzag[-1]) == 1
     assert time_sentence(context_results[0]) == ("At 2,048 tokens forward and backward take zigzag 16 ms and ring 16.4 ms.")
     assert memory_sentence(context_results[0]) == "At 2,048 tokens a rank holds ring 8 MiB and zigzag 8 MiB."
     assert hidden_sentence(context_results[0]) == ("At 2,048 tokens kernels hide ring 80 % and zigzag 100 % of the time that "
                                            "communication takes alone.")
-    assert load_sentence(context_results[0]) == ("The rank with most to compute has 1 times the mean in zigzag and 1.75 times the "
+    assert load_sentence(context_results[0]) == ("The rank with the most computation has 1 times the mean in zigzag and 1.75 times the "
                                          "mean in ring.")
     assert context_bytes_sentence(context_results[0]).endswith("within 1.0e-06 of the largest in all 32 passes.")
 
@@ -157,7 +157,7 @@ def test_context_figures_equal_the_records(context_results):
     assert heights == [0.75, 0.75, 0.75, 1.75, 1, 1, 1, 1]
 
 
-def test_what_was_simulated_is_drawn_beside_what_was_measured(context_results):
+def test_what_was_simulated_is_drawn_with_what_was_measured(context_results):
     emulated = context_results[1]
     assert simulated_hidden(emulated.first) == pytest.approx(0.7) and simulated_hidden(context_results[0].first) is None
     assert exposed_sentence(emulated) == "At 1,024 tokens communication adds ring 1 ms to the kernels; simulated: ring 600 µs."
@@ -202,13 +202,13 @@ def test_emulated_experts_stand_apart(experts_results):
     assert experts_results[1].findings[0].badge == "emulated"
 
 
-def test_what_an_uneven_router_costs_is_told(experts_results):
+def test_what_an_uneven_router_costs_is_stated(experts_results):
     even, uneven, capped = experts_results[0].lines
     assert slowdown_of(even, experts_results[0]) is None and slowdown_of(capped, experts_results[0]) is None
     assert slowdown_of(uneven, experts_results[0]) == 1.5
     assert skew_text(experts_results[0]) == ("With a load of 2.00 times an even share the busiest of 4 ranks has 1.37 times the mean "
                                      "rows, and the layer takes 1.50 times as long as with the most even router.")
-    assert "one load" in skew_text(experts_results[1])
+    assert "the same load" in skew_text(experts_results[1])
     assert "experts 50 %" in experts_split_text(experts_results[0])
     assert "12 % of the copies are dropped" in experts_bytes_text(experts_results[0]) or "13 %" in experts_bytes_text(experts_results[0])
 

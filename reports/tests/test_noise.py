@@ -1,4 +1,4 @@
-"""Noise is not a finding: samples of a loaded machine tell nothing that a quiet one contradicts; on a quiet one the truth is told, and
+"""Noise is not a finding: samples of a loaded machine give no finding that a quiet one contradicts; a quiet one gives the truth, and
 a planted factor of 1.5 is found.
 
 loaded_samples.json: samples of 60 rows of all_reduce_perf on 2 ranks of 2 cores, in us, in order, while other programs kept the cores
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reports.analysis.crossover import compare, Verdict
-from reports.analysis.estimate import alike, certain_factor, estimate, exact, median_of, told_share
+from reports.analysis.estimate import alike, certain_factor, estimate, exact, median_of, decided_share
 from reports.analysis.findings import main_findings
 from reports.tests.world import stats_of, World
 
@@ -37,20 +37,20 @@ def pairs_of(panel):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_loaded_machine_tells_nothing_that_a_quiet_one_contradicts(analysis_of, seed):
+def test_a_loaded_machine_finds_nothing_that_a_quiet_one_contradicts(analysis_of, seed):
     world, rng = world_of(seed), random.Random(seed)
     world.noise = 0
     lines = [world.run(), *(loaded(row, rng) for row in world.sweep(NAMES, SIZES))]
     result, = analysis_of(lines)[1]
-    told = []
+    factors = []
     for first, second in pairs_of(result):
         found = compare(first, second)
         for size, verdict, factor in zip(found.sizes, found.verdicts, found.factors):
             truth = world.time_us(second.label, size) / world.time_us(first.label, size)
             if verdict in (Verdict.FIRST, Verdict.SECOND):
-                told.append((truth if verdict is Verdict.FIRST else 1 / truth, factor))
-    assert not [one for one in told if one[0] < 1], "the one that is called faster is slower"
-    assert not [one for one in told if one[1] > 1.5 * one[0]], "a factor comes from noise"
+                factors.append((truth if verdict is Verdict.FIRST else 1 / truth, factor))
+    assert not [factor for factor in factors if factor[0] < 1], "the one that is called faster is slower"
+    assert not [factor for factor in factors if factor[1] > 1.5 * factor[0]], "a factor comes from noise"
     for span in result.fastest:
         for size in (size for size in SIZES if span.first <= size <= span.last and span.answer is not Verdict.UNDECIDED):
             assert world.time_us(span.answer, size) <= 1.5 * min(world.time_us(name, size) for name in NAMES)
@@ -66,7 +66,7 @@ def test_a_quiet_machine_tells_the_truth_and_finds_a_factor_of_one_and_a_half(an
     planted = [{**row, "algorithm": "planted", "samples_us": (slow := [1.5 * us for us in rng_row["samples_us"]]), "stats": stats_of(slow)}
                for row, rng_row in zip(world.sweep(["one_shot"], SIZES), world_of(2).sweep(["one_shot"], SIZES))]
     result, = analysis_of([world.run(), *rows, *planted])[1]
-    by_label = {one.label: one for one in result.series}
+    by_label = {series.label: series for series in result.series}
     found = compare(by_label["one_shot"], by_label["planted"])
     assert found.verdicts == (Verdict.FIRST,) * len(SIZES) and min(found.factors) > 1
     for first, second in pairs_of(result):
@@ -92,9 +92,9 @@ def test_a_figure_draws_its_rounds_together():
     compute = [10.0, 30.0, 12.0, 50.0, 11.0, 10.0, 90.0]
     exposed = estimate(lambda step, alone: step - alone, [ms + 2 for ms in compute], compute)
     assert (exposed.value, exposed.low, exposed.high) == (2, 2, 2)
-    assert told_share(estimate(lambda ms: ms, [0.6] * 7), "hidden") == "60 % hidden"
-    assert told_share(estimate(lambda ms: ms, [0.5, 0.6, 0.7] * 3), "hidden") == "60 % (50 % to 70 %) hidden"
-    assert told_share(estimate(lambda ms: ms, [0.1, 0.9, 0.5] * 2).within(0, 1)) == "undecided on this machine: spread 40 %"
+    assert decided_share(estimate(lambda ms: ms, [0.6] * 7), "hidden") == "60 % hidden"
+    assert decided_share(estimate(lambda ms: ms, [0.5, 0.6, 0.7] * 3), "hidden") == "60 % (50 % to 70 %) hidden"
+    assert decided_share(estimate(lambda ms: ms, [0.1, 0.9, 0.5] * 2).within(0, 1)) == "undecided on this machine: spread 40 %"
 
 
 def test_single_samples_decide_no_factor() -> None:

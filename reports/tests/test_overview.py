@@ -48,7 +48,7 @@ def every_kind() -> list[dict]:
         failed(rows.row("ring", 8, "all_gather")),
         *KernelWorld(sizes=(1,), threads=(1, 2)).records(), buckets.run(), *bucket_steps(buckets),
         World(ranks=2, run_name="zero", run_fields={"program": "zero_bench"}).run(), *map(sharding, range(4)),
-        layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0),
+        layers.run(), layers.layer(), layers.layer(tiles=2, overlapped=600.0),
         contexts.run(), contexts.context(), contexts.context("zigzag"),
         experts_run(), experts_line(), experts_line(load_of=2.0), step.run(), *step.sweep(),
         LayoutWorld().run(), *LayoutWorld().sweep(), *LayoutWorld().study(), training.run(), training.training(),
@@ -74,7 +74,7 @@ def test_every_subject_has_a_card_with_a_finding_a_figure_and_a_page(folder):
         (figure,) = re.findall(r'<img src="(figures/[^"]+)"', card)
         assert (folder / figure).is_file()
     failures = {name for name, card in cards if 'class="alert"' in card}
-    assert failures == {"collectives"}, "what failed is said on the first page"
+    assert failures == {"collectives"}, "what failed is on the first page"
 
 
 def test_the_bold_line_and_the_figure_below_it_are_of_one_run(folder):
@@ -96,7 +96,7 @@ def test_the_figure_of_a_card_is_of_one_of_its_findings(folder):
 
 
 def test_links_lead_to_places_that_are_there(folder):
-    """Those of every page; a page needs no network, and its ids are unique."""
+    """Links of every page; a page needs no network, and its ids are unique."""
     texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
     parsed = {name: Structure(text) for name, text in texts.items()}
     assert set(parsed) == {"index.html", *(f"{page.subject}.html" for page in pages())}
@@ -156,7 +156,7 @@ def test_no_text_lies_on_another_or_outside(analysis_of, kind, names, sizes, emu
     fields = {"basis": "emulated", "link": {"latency_us": 12.5, "gbps": 0.125}} if emulated else {}
     world = World(noise=0.1, run_fields=fields)
     result = analysis_of([world.run()] + world.sweep(names, sizes) + world.send_recv())[1][0]
-    drawn = {one.kind: one for section in PAGE.sections([result]) for one in section.drawings}
+    drawn = {drawing.kind: drawing for section in PAGE.sections([result]) for drawing in section.drawings}
     if kind not in drawn:
         assert kind == "relative" and names == ["ring"], "there is nothing to compare"
         return
@@ -179,10 +179,10 @@ def test_every_figure_is_well_formed_and_has_colours_for_dark_pages(folder):
 def test_panels_have_a_figure_for_each_question(analysis_of):
     world = World()
     results = analysis_of([world.run()] + world.sweep(["ring", "double_tree"], SIZES[:8]) + world.send_recv())[1]
-    two, one = [part.drawings for section in PAGE.sections(results) for part in section.parts]
+    two, line = [part.drawings for section in PAGE.sections(results) for part in section.parts]
     assert [drawn.kind for drawn in two] == ["relative", "latency", "busbw", "predicted", "percentiles"]
-    assert [drawn.kind for drawn in one] == ["latency", "busbw", "predicted", "percentiles"]
-    assert all(drawn.alt and drawn.heading.title.strip() for drawn in [*two, *one])
+    assert [drawn.kind for drawn in line] == ["latency", "busbw", "predicted", "percentiles"]
+    assert all(drawn.alt and drawn.heading.title.strip() for drawn in [*two, *line])
 
 
 def test_the_same_records_give_the_same_svg(analysis_of, tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reports.analysis.findings import main_findings, summary_text
-from reports.check import notes_on_collectives
+from reports.check import notes_on_collectives, notes_on_runs
 from reports.__main__ import main
 from reports.schema import ReportError
 from reports.load import load
@@ -28,7 +28,7 @@ def test_why_names_steps_bytes_alpha_beta_and_both_crossings(analysis_of):
     why = analysis[0].why
     assert "double_tree needs 6 messages one after another, ring 14" in why
     assert "of double_tree sends 2 bytes for each byte of the message, of ring 1.75" in why
-    assert "With 5 µs a message and 0.5 GB/s (fitted to send/recv)" in why
+    assert "With 5 µs per message and 0.5 GB/s (fitted to send/recv)" in why
     assert "just these ranges (crossing near 81 KiB; measured near" in why
     assert analysis[0].bounds.startswith("ring turns from latency-bound to bandwidth-bound near 20 KiB")
 
@@ -49,7 +49,7 @@ def test_where_the_model_is_wrong_that_is_said(analysis_of):
         if row["algorithm"] == "ring" and row["bytes"] >= 1 << 20:
             row["stats"] = {name: v if name == "count" else 3 * v for name, v in row["stats"].items()}
     why = analysis_of([world.run()] + rows + world.send_recv())[1][0].why
-    assert "The measurement says the opposite at 7 sizes, 64 MiB among them, where double_tree is faster" in why
+    assert "The measurement shows the opposite at 7 sizes, 64 MiB among them, where double_tree is faster" in why
 
 
 def test_several_trees_and_rings_are_compared_by_their_best(analysis_of):
@@ -83,25 +83,25 @@ def test_emulated_and_measured_are_never_in_one_panel(analysis_of):
 
 
 def test_two_machines_are_said_and_kept_apart(analysis_of):
-    one = World()
+    line = World()
     other = World(run_name="run-2", alpha=9)
-    other.run_fields = {"machine": {**one.run()["machine"], "fingerprint": "ffff", "cpu": "Other CPU"}}
-    both = analysis_of([one.run()] + one.sweep(["ring"]), [other.run()] + other.sweep(["tree"]))
+    other.run_fields = {"machine": {**line.run()["machine"], "fingerprint": "ffff", "cpu": "Other CPU"}}
+    both = analysis_of([line.run()] + line.sweep(["ring"]), [other.run()] + other.sweep(["tree"]))
     assert [[s.label for s in r.series] for r in both[1]] == [["ring"], ["tree"]]
-    said = notes(both, "warning")
-    assert "2 machines" in said and "machine 1 is Example CPU" in said and "machine 2 is Other CPU" in said
+    text = notes(both, "warning")
+    assert "2 machines" in text and "machine 1 is Example CPU" in text and "machine 2 is Other CPU" in text
     assert [r.name.endswith(f"machine {i}") for i, r in enumerate(both[1], start=1)] == [True, True]
 
 
 def test_builds_dirt_days_and_debug_are_said(analysis_of):
-    one = World()
+    line = World()
     other = World(run_name="run-2", run_fields={
         "git": {"revision": "beef" * 10, "dirty": True}, "started": "2026-03-03T00:00:00Z",
         "build": {"compiler": "g++", "flags": "-O0", "type": "Debug"}})
-    both = analysis_of([one.run()] + one.sweep(["ring"]), [other.run()] + other.sweep(["ring"]))
-    said = notes(both, "warning")
+    both = analysis_of([line.run()] + line.sweep(["ring"]), [other.run()] + other.sweep(["ring"]))
+    text = notes(both, "warning")
     for part in ("2 builds", "uncommitted changes", "Build type Debug", "2 days, 2026-03-01 to 2026-03-03"):
-        assert part in said
+        assert part in text
     assert len(both[1]) == 2
 
 
@@ -110,7 +110,7 @@ def test_oversubscription_is_said_for_the_ranks_it_holds_for(analysis_of):
     world.run_fields["machine"] = {**world.run()["machine"], "cores": 4}
     rows = world.sweep(["ring"]) + [{**row, "ranks": 2} for row in world.sweep(["ring"])]
     _, analysis = analysis_of([world.run()] + rows)
-    caveats = {one.headline.split(",")[1].strip(): one.caveat for one in main_findings(analysis)}
+    caveats = {finding.headline.split(",")[1].strip(): finding.caveat for finding in main_findings(analysis)}
     assert caveats["8 ranks"].startswith("More ranks than cores: 8 ranks on 4 cores") and caveats.get("2 ranks", "") == ""
 
 
@@ -122,14 +122,14 @@ def test_wrong_and_failed_rows_are_said_and_not_timed(analysis_of):
     errors = notes(both, "error")
     assert "1 row had wrong results" in errors and "all_reduce ring at 8 ranks" in errors and "1 row failed" in errors
     assert {s.label: min(s.sizes) for s in both[1][0].series} == {"ring": 8, "tree": 8} | {"ring": 16}
-    said = notes(both, "warning")
-    assert "ring has no time at 8 B." in said and "tree has no time at 16 B." in said
+    text = notes(both, "warning")
+    assert "ring has no time at 8 B." in text and "tree has no time at 16 B." in text
 
 
 def test_algorithms_at_different_sizes_are_not_compared(analysis_of):
     world = World()
     both = analysis_of([world.run()] + world.sweep(["ring"], SIZES[:2]) + world.sweep(["tree"], SIZES[2:3]))
-    assert both[1][0].best == "ring and tree were run at different sizes, so nothing here says which is faster."
+    assert both[1][0].best == "ring and tree were run at different sizes, so which is faster is unknown."
 
 
 def test_all_rows_failed_still_makes_a_result(analysis_of):
@@ -169,8 +169,8 @@ def test_transports_share_a_panel_with_their_names(analysis_of):
 
 
 def test_the_same_rows_of_two_runs_are_pooled_and_said(analysis_of):
-    one, two = World(samples=20), World(run_name="run-2", seed=2, samples=10)
-    both = analysis_of([one.run()] + one.sweep(["ring"]), [two.run()] + two.sweep(["ring"]))
+    line, two = World(samples=20), World(run_name="run-2", seed=2, samples=10)
+    both = analysis_of([line.run()] + line.sweep(["ring"]), [two.run()] + two.sweep(["ring"]))
     point = both[1][0].series[0].points[0]
     assert point.stats.count == 30 and point.stats.ci_low <= point.time_us <= point.stats.ci_high
     assert "had their samples put together, for ring" in notes(both)
@@ -178,8 +178,8 @@ def test_the_same_rows_of_two_runs_are_pooled_and_said(analysis_of):
 
 def test_unverified_rows_are_said(analysis_of):
     world = World(samples=3)
-    said = notes(analysis_of([world.run()] + [{**row, "wrong": None} for row in world.sweep(["ring"])]))
-    assert "The results of 24 rows were not verified" in said
+    text = notes(analysis_of([world.run()] + [{**row, "wrong": None} for row in world.sweep(["ring"])]))
+    assert "The results of 24 rows were not verified" in text
 
 
 def test_many_algorithms_show_ring_tree_and_winners(analysis_of):
@@ -200,7 +200,7 @@ def test_findings_lead_with_ring_or_tree_and_are_few(analysis_of):
         "All-reduce", "All-to-all",  # over sizes and ranks
         "All-reduce, 2 ranks", "All-reduce, 4 ranks", "All-reduce, 8 ranks", "All-to-all, 8 ranks"]
     panels = [f for f in found if f.anchor.startswith("panel-")]
-    assert all(results[int(f.anchor.split("-")[1]) - 1].told[0][0] == f.text for f in panels)
+    assert all(results[int(f.anchor.split("-")[1]) - 1].statements[0][0] == f.text for f in panels)
     assert summary_text(found).count("\n") == 2 * len(found) - 1
 
 
@@ -242,6 +242,9 @@ BAD = {
     "nested": (lines_with({**WORLD.run(), "git": {"revision": "x"}}), ":1: field 'git.dirty' is missing"),
     "no time": (lines_with(WORLD.run(), row(time_us=None)), ":2: field 'time_us' is null"),
     "unknown status": (lines_with(WORLD.run(), row(status="fine")), "must be one of ok, wrong, failed"),
+    "kind of an earlier version before run": (lines_with({"record": "layer", "run": "run-1"}), ":1: layer of run \"run-1\", but no run line"),
+    "only kinds of earlier versions": (lines_with(WORLD.run(), {"record": "layer", "run": "run-1"}),
+                                       "no records but 1 run line; bad.jsonl: 1 line of kind 'layer', of an earlier version, left out"),
     "row before run": (lines_with(row(), WORLD.run()), ":1: row of run 'run-1', but no run line"),
     "mixed basis": (lines_with(WORLD.run(), row(basis="emulated")), ":2: the row is emulated but its run is measured"),
     "run twice": (lines_with(WORLD.run(), row(), WORLD.run()), ":3: run 'run-1' was already given at"),
@@ -252,6 +255,18 @@ BAD = {
     "unknown bound": (lines_with(WORLD.run(), kernel(bound="disk")), "must be one of memory, compute, launch, null"),
     "kernel without time": (lines_with(WORLD.run(), kernel(time_us=None)), ":2: field 'time_us' is null"),
 }
+
+
+def test_lines_of_kinds_of_earlier_versions_are_left_out_with_a_note(tmp_path):
+    former = [{"record": kind, "run": "run-1", "anything": 1} for kind in ("layer", "experts", "layer")]
+    file = tmp_path / "old.jsonl"
+    file.write_text(lines_with(WORLD.run(), former[0], row(), *former[1:]))
+    records = load([str(file)])
+    assert len(records.rows) == 1
+    note = ("old.jsonl: 2 lines of kind 'layer' and 1 line of kind 'experts', of an earlier version, left out; run all_reduce_perf again: "
+            "what they had is in records of kind 'step'")
+    assert [told.text for told in notes_on_runs(records) if "earlier" in told.text] == [note]
+    assert records.rows[0].run.notes == (note,)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -294,9 +309,9 @@ def test_bad_flags_are_one_line(capsys):
 
 
 def test_unknown_fields_are_ignored_everywhere(tmp_path):
-    run, one = WORLD.run(), row()
-    run["extra"] = run["machine"]["extra"] = one["extra"] = one["stats"]["extra"] = one["plan"]["extra"] = {"a": [1]}
-    records = load([write(tmp_path / "r.jsonl", [run, one])])
+    run, line = WORLD.run(), row()
+    run["extra"] = run["machine"]["extra"] = line["extra"] = line["stats"]["extra"] = line["plan"]["extra"] = {"a": [1]}
+    records = load([write(tmp_path / "r.jsonl", [run, line])])
     assert records.rows[0].bytes == 1024 and records.rows[0].plan.steps == 14
     assert records.rows[0].run.machine.cores == 16
 
@@ -308,12 +323,12 @@ def test_files_may_be_concatenated_and_runs_interleave(tmp_path):
 
 
 def test_kernels_and_ceilings_are_read(tmp_path):
-    one = kernel(extra=1)
-    records = load([write(tmp_path / "k.jsonl", [WORLD.run(), *KERNELS.ceilings(), one, row()])])
+    line = kernel(extra=1)
+    records = load([write(tmp_path / "k.jsonl", [WORLD.run(), *KERNELS.ceilings(), line, row()])])
     assert len(records.ceilings) == len(KERNELS.ceilings()) and len(records.rows) == 1
     read = records.kernels[0]
-    assert (read.kernel, read.median_us, read.cores) == (one["kernel"], one["stats"]["median"], (0,))
-    assert read.intensity == one["flops"] / one["bytes"] and read.checked and read.run is records.runs[0]
+    assert (read.kernel, read.median_us, read.cores) == (line["kernel"], line["stats"]["median"], (0,))
+    assert read.intensity == line["flops"] / line["bytes"] and read.checked and read.run is records.runs[0]
 
 
 def test_null_where_unknown_is_fine(tmp_path):

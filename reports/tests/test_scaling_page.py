@@ -1,4 +1,4 @@
-"""Tests curves of scaling: sentences told only where the interval decides, and figures that equal the records."""
+"""Tests curves of scaling: sentences only where the interval decides, and figures that equal the records."""
 import pytest
 
 from reports.__main__ import main
@@ -96,7 +96,7 @@ def test_bars_of_losses_add_up_to_the_step(result):
         assert whole == pytest.approx(0 if row == "dp=2, strong" else 100)
 
 
-def test_a_run_alone_and_a_simulation_alone_are_told(tmp_path):
+def test_a_run_alone_and_a_simulation_alone_are_stated(tmp_path):
     run, beyond = TrainingWorld("scaling-1", run_fields={"program": "scaling"}), TrainingWorld("scaling-2", "simulated")
     for world, lines in ((run, [measured(run, 1), measured(run, 2)]), (beyond, [simulated(beyond, 8, choices={"mode": "weak", "machine": "dgx-h100"})])):
         file = write(tmp_path / f"{world.basis}.jsonl", [world.run(), *lines])

@@ -1,4 +1,4 @@
-"""docs/record.schema.json is the one definition of a record's fields: tests the reader on valid records and on mutants, and
+"""docs/record.schema.json is the only definition of a record's fields: tests the reader on valid records and on mutants, and
 that structs, JSON and the format page are generated from it."""
 import copy
 import json
@@ -76,7 +76,7 @@ def test_made_up_records_are_valid_and_have_no_field_beyond_the_schema(record):
 
 
 @pytest.mark.parametrize("record", {record["record"]: record for record in ALL}.values(), ids=lambda record: record["record"])
-def test_every_mutant_that_the_reference_refuses_is_told_in_our_words(record):
+def test_every_mutant_that_the_reference_refuses_is_reported_in_our_words(record):
     validator, rejected, accepted = reference(record["record"]), 0, 0
     for path in paths(record):
         if path == ("record",):

@@ -25,7 +25,7 @@ HEADING = Heading("title", "subtitle", "SIMULATED")
 
 
 def records_of(folder, *worlds, **fields):
-    return load([write(folder / "s.jsonl", [line for one in worlds for line in [one.run(), *one.sweep(**fields)]])])
+    return load([write(folder / "s.jsonl", [line for world in worlds for line in [world.run(), *world.sweep(**fields)]])])
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def page(tmp_path_factory):
     traced = {"command": ["pipeline_perf", "--trace", "/elsewhere/1f1b.json"]}
     worlds = [StepWorld(message=1.0, run_fields=traced), StepWorld(microbatches=16, message=1.0, run_name="m16"),
               StepWorld(basis="emulated", slow=1.015, message=1.0, run_name="e"), LayoutWorld()]
-    lines = [line for one in worlds for line in [one.run(), *one.sweep()]]
+    lines = [line for world in worlds for line in [world.run(), *world.sweep()]]
     paced = StepWorld(run_name="o", run_fields={"link": {"latency_us": 20.0, "gbps": 1.0}})
     lines += [paced.run(), *(paced.overlap(cap) for cap in (8, 64))]
     lines[1]["schedule"] = "<b>evil</b>.csv"
@@ -59,7 +59,7 @@ def test_hostile_names_are_text_and_hangs_are_words(page):
     assert "blocking (rank 0 at 0SEND_F1 to rank 1)" in html
 
 
-def test_a_trace_beside_the_records_is_linked(page):
+def test_a_trace_next_to_the_records_is_linked(page):
     assert (page / "traces" / "1f1b.json").read_text() == "{}"
     assert 'href="traces/1f1b.json"' in (page / "schedules.html").read_text(encoding="utf-8")
 
@@ -110,15 +110,15 @@ def test_many_ranks_and_microbatches_stay_a_page(tmp_path):
     with style.context():
         figure = gantt_figure(charts_of(records.schedules), HEADING)
     assert figure.get_figheight() < MOST_ROWS + 4.5 and not figure.axes[0].texts
-    assert all(one.get_rasterized() for one in figure.axes[0].collections if one.get_facecolor().size
-               and one.get_paths() and one.get_hatch() is None)
+    assert all(collection.get_rasterized() for collection in figure.axes[0].collections if collection.get_facecolor().size
+               and collection.get_paths() and collection.get_hatch() is None)
 
 
 def test_titles_have_the_numbers_of_the_records(case):
     first, second = case.lines
-    told = case_title(case).replace("\u00a0", " ")
-    assert f"{first.makespan_ms:.0f} ms simulated, {second.makespan_ms:.0f} ms emulated (+" in told
-    assert f"{100 * first.bubbles.of_makespan:.0f} % of it is bubble" in told and "at most 4 microbatches" in told
+    text = case_title(case).replace("\u00a0", " ")
+    assert f"{first.makespan_ms:.0f} ms simulated, {second.makespan_ms:.0f} ms emulated (+" in text
+    assert f"{100 * first.bubbles.of_makespan:.0f} % of it is bubble" in text and "at most 4 microbatches" in text
 
 
 def test_a_sum_of_kinds_keeps_every_step():
@@ -140,8 +140,8 @@ def test_bars_of_layouts_add_up_to_the_records(tmp_path):
     world = LayoutWorld()
     result, = report_of(load([write(tmp_path / "l.jsonl", [world.run(), *world.sweep()])])).results("simulations")
     shown = result.lines[:24]
-    for draw, totals in ((layout_parts_figure, [one.step_ms / 1e3 for one in shown]),
-                         (layout_memory_figure, [one.memory_bytes["total"] / 2 ** 30 for one in shown])):
+    for draw, totals in ((layout_parts_figure, [line.step_ms / 1e3 for line in shown]),
+                         (layout_memory_figure, [line.memory_bytes["total"] / 2 ** 30 for line in shown])):
         with style.context():
             axes, = draw(result, HEADING).axes
         ends = [0.0] * len(shown)
@@ -150,16 +150,16 @@ def test_bars_of_layouts_add_up_to_the_records(tmp_path):
                 assert bar.get_x() == pytest.approx(ends[row]), "stacked"
                 ends[row] = bar.get_x() + bar.get_width()
         assert ends == pytest.approx(totals)
-        assert sum("does not fit" in text.get_text() for text in axes.texts) == sum(not one.fits for one in shown)
-    told = memory_title(result).replace("\u00a0", " ")
-    assert told.startswith("tp=4 pp=8 dp=4 needs 56.1 GiB of 74.5 GiB per device")
+        assert sum("does not fit" in text.get_text() for text in axes.texts) == sum(not line.fits for line in shown)
+    texts = memory_title(result).replace("\u00a0", " ")
+    assert texts.startswith("tp=4 pp=8 dp=4 needs 56.1 GiB of 74.5 GiB per device")
 
 
 @pytest.mark.parametrize("ranks, microbatches", [(2, 2), (4, 8), (16, 32)])
 def test_no_text_lies_on_another_or_outside(tmp_path, ranks, microbatches):
     worlds = [StepWorld(ranks, microbatches, message=1.0), LayoutWorld(),
               StepWorld(ranks, 2 * microbatches, basis="emulated", message=1.0, run_name="e")]
-    lines = [line for one in worlds for line in [one.run(), *one.sweep()]]
+    lines = [line for world in worlds for line in [world.run(), *world.sweep()]]
     paced = StepWorld(run_name="o", run_fields={"link": {"latency_us": 20.0, "gbps": 1.0}})
     lines += [paced.run(), *(paced.overlap(cap, zero_stage=stage) for cap in (8, 64) for stage in range(4))]
     report = report_of(load([write(tmp_path / "s.jsonl", lines)]))

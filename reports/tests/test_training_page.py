@@ -1,12 +1,12 @@
 """Tests the pages of training and scaling: their sentences, their tables, and figures that equal the records."""
 import pytest
 
-from reports.analysis.estimate import told_share
+from reports.analysis.estimate import decided_share
 from reports.report import report_of
 from reports.analysis.training.data_parallel import analyse_sharding, best_text, bucket_bytes, bytes_sentence, curve_text, hidden_of
 from reports.analysis.training.runs import (
     behind_ms, budget, compared, differences, equal_bytes_text, line_text, loss_at, missed_text, off, predicted_text, slowed,
-    step_ms, straggler_name, straggler_text, telling, tokens_per_s, way_name, why_text)
+    step_ms, straggler_name, straggler_text, line_to_explain, tokens_per_s, way_name, why_text)
 from reports.__main__ import main
 from reports.pages.sharding import sharding_table
 from reports.pages.training import tables_of
@@ -42,11 +42,11 @@ def report(records):
 
 
 def test_speeds_leave_the_warm_up_out(report):
-    one = report.results("training")[0].first
-    assert step_ms(one) == 50 and tokens_per_s(one) == 40960
+    line = report.results("training")[0].first
+    assert step_ms(line) == 50 and tokens_per_s(line) == 40960
 
 
-def test_the_gap_is_told_by_part(report):
+def test_the_gap_is_split_by_part(report):
     line = report.results("scaling")[0].lines[1]
     assert line.layout.text == "dp=2"
     assert off(line, "isolated") == pytest.approx(0.2) and off(line, "contended") == pytest.approx(60 / 54 - 1)
@@ -58,8 +58,8 @@ def test_the_gap_is_told_by_part(report):
 def test_what_was_emulated_stands_apart(report):
     assert [(result.first.basis, len(result.run), len(result.beyond)) for result in report.results("scaling")] == [
         ("measured", 4, 1), ("emulated", 1, 0)]
-    assert telling(report.results("scaling"), "dp=2").layout.text == "dp=2"
-    assert telling(report.results("scaling")).oversubscribed is False
+    assert line_to_explain(report.results("scaling"), "dp=2").layout.text == "dp=2"
+    assert line_to_explain(report.results("scaling")).oversubscribed is False
 
 
 def bars_of(figure):
@@ -104,20 +104,20 @@ PREDICTED = {"machine": "calibrated", "kernels": 27, "measured_kernels": 27, "st
              "error": -0.1, "gap": "exposed_reduce, 3.00 ms longer than predicted: all_reduce in lane reduce took 3 ms"}
 
 
-def test_a_prediction_stands_beside_its_run(tmp_path):
+def test_a_prediction_is_shown_with_its_run(tmp_path):
     world = TrainingWorld()
     better = {**PREDICTED, "step_ms": 49.0, "error": -0.02, "gap": "none"}
     lines = [world.run(), world.training(predicted=PREDICTED), world.training(predicted=better, dtype="bf16"),
              world.training(dtype="f16")]
     result = report_of(load([write(tmp_path / "t.jsonl", lines)])).results("training")[0]
-    told = predicted_text(result.lines)
-    assert told.startswith("Predicted before they ran: 2 steps, off by 6 % in the median and 10 % at worst (dp=2, f32, too "
+    line = predicted_text(result.lines)
+    assert line.startswith("Predicted before they ran: 2 steps, off by 6 % in the median and 10 % at worst (dp=2, f32, too "
                            "short; its largest gap: exposed_reduce, 3.00 ms longer")
     figure = predicted_figure(result, HEADING)
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert names == ["dp=2, f32: predicted", "measured", "dp=2, bf16: predicted", "measured"]
     assert any("45 ms, -10 %" in text.get_text() for text in figure.axes[0].texts)
-    assert len(tables_of(result.lines)["Steps as they were predicted, and as they ran"].lines) == 2
+    assert len(tables_of(result.lines)["Predicted and measured steps"].lines) == 2
     assert predicted_text(report_of(load([write(tmp_path / "u.jsonl", [world.run(), world.training()])])).results("training")[0].lines) == ""
 
 
@@ -167,14 +167,14 @@ def test_lines_that_were_counted_show_it_and_others_have_dashes(analysis_of):
     assert without[-4:] == ["–"] * 4
 
 
-@pytest.mark.parametrize("stage, fields, told", [
-    (0, {}, "replicas"), (1, {}, "ZeRO 1"), (3, {}, "ZeRO 3, gathered ahead"), (3, {"optimizer": "sgd"}, "ZeRO 3, gathered ahead, sgd"),
-    (3, {"compression": "int8"}, "ZeRO 3, gathered ahead, gradients as int8 (qgZ)"),
-    (3, {"secondary_ranks": 2}, "ZeRO 3, gathered ahead, secondary copy over 2 (hpZ)"),
-    (3, {"compression": "int4", "near_ranks": 2}, "ZeRO 3, gathered ahead, gradients as int4 in two hops, 2 ranks first (qgZ)")])
-def test_a_row_of_zero_says_what_ran(analysis_of, stage, fields, told):
+@pytest.mark.parametrize("stage, fields, expected", [
+    (0, {}, "replicas"), (1, {}, "ZeRO 1"), (3, {}, "ZeRO 3, prefetched"), (3, {"optimizer": "sgd"}, "ZeRO 3, prefetched, sgd"),
+    (3, {"compression": "int8"}, "ZeRO 3, prefetched, gradients as int8 (qgZ)"),
+    (3, {"secondary_ranks": 2}, "ZeRO 3, prefetched, secondary copy over 2 (hpZ)"),
+    (3, {"compression": "int4", "near_ranks": 2}, "ZeRO 3, prefetched, gradients as int4 in two hops, 2 ranks first (qgZ)")])
+def test_a_row_of_zero_names_what_ran(analysis_of, stage, fields, expected):
     table = _table(analysis_of, sharding(stage, **fields))
-    assert _texts(table.lines[0])[0] == told
+    assert _texts(table.lines[0])[0] == expected
 
 
 def test_where_nothing_was_counted_there_are_no_columns(analysis_of):
@@ -182,7 +182,7 @@ def test_where_nothing_was_counted_there_are_no_columns(analysis_of):
     assert table.columns[-1].name == "status" and len(_texts(table.lines[0])) == len(table.columns)
 
 
-# Training runs by how replicas synchronise: the numbers of the table and the figures are those of the records.
+# Training runs by how replicas synchronise: the numbers in the table and the figures equal the records.
 
 MIB = 1 << 20
 
@@ -217,13 +217,13 @@ def test_bases_stand_apart(results):
 def test_losses_at_equal_bytes(results):
     runs = compared(results[0].lines)
     assert len(runs) == 3 and budget(runs) == 4 * MIB
-    one, average = runs[0], runs[1]
-    assert loss_at(one) == pytest.approx(4 + sum(1 / n for n in range(11, 21)) / 10)
-    assert loss_at(one, budget(runs)) == pytest.approx(4 + sum(1 / n for n in range(1, 5)) / 4), "four steps of a MiB"
-    assert loss_at(average, budget(runs)) == loss_at(average), "all of them"
+    line, average = runs[0], runs[1]
+    assert loss_at(line) == pytest.approx(4 + sum(1 / n for n in range(11, 21)) / 10)
+    assert loss_at(line, budget(runs)) == pytest.approx(4 + sum(1 / n for n in range(1, 5)) / 4), "four steps of a MiB"
+    assert loss_at(average, budget(runs)) == loss_at(average), "all bytes"
     assert equal_bytes_text(results[0].lines).startswith("At equal bytes, 4 MiB from the rank that sends most, the loss is")
     assert " nats per token with average" in equal_bytes_text(results[0].lines)
-    assert missed_text(runs[2]) == "2.5, 7 updates at most" and missed_text(one) == ""
+    assert missed_text(runs[2]) == "2.5, 7 updates at most" and missed_text(line) == ""
 
 
 def test_compressed_gradients_are_a_way_to_agree(tmp_path):
@@ -232,14 +232,14 @@ def test_compressed_gradients_are_a_way_to_agree(tmp_path):
     file = write(tmp_path / "r.jsonl", [world.run(), agreeing(world, "allreduce", 1), few])
     result, = report_of(load([file])).results("training")
     runs = compared(result.lines)
-    assert [way_name(one) for one in runs] == ["allreduce", "as topk:density=0.01"] and budget(runs) == 5 * MIB
+    assert [way_name(run) for run in runs] == ["allreduce", "as topk:density=0.01"] and budget(runs) == 5 * MIB
     assert "4.07 nats per token with topk:density=0.01" in equal_bytes_text(runs), "nats per token"
     assert "as topk:density=0.01" in tables_of(result.lines)["How replicas agree"].lines[1].cells[0].text
 
 
 def test_what_a_slow_replica_costs(results):
     runs = slowed(results[1].lines)
-    assert [(one.mean_ms, behind_ms(one)) for one in runs] == [(150, 70), (60, 1)]
+    assert [(run.mean_ms, behind_ms(run)) for run in runs] == [(150, 70), (60, 1)]
     assert straggler_text(results[1].lines) == ("A step takes, where replica 3 takes 3 times as long, from 60 ms "
                                                "(average:every=5) to 150 ms (server:servers=4).")
     assert straggler_name("replica=any,factor=2,step_ms=9") == "another replica in each step takes 2 times as long"
@@ -250,7 +250,7 @@ def test_what_a_slow_replica_costs(results):
 
 def test_the_table_and_the_figures_are_of_the_records(results):
     table = tables_of(results[0].lines)["How replicas agree"]
-    assert [line.cells[0].text for line in table.lines] == [way_name(one) for one in results[0].lines]
+    assert [line.cells[0].text for line in table.lines] == [way_name(line) for line in results[0].lines]
     slow_table = tables_of(results[1].lines)["How replicas agree"]
     assert [line.cells[6].text for line in slow_table.lines] == ["149.5", "–"]
     with style.context():
@@ -280,7 +280,7 @@ def test_one_rank_has_no_communication_and_no_bubble(tmp_path):
 
 def test_the_page_is_written(file, tmp_path):
     assert main([str(file), "-o", str(tmp_path / "report")]) == 0
-    page = "".join(one.read_text() for one in (tmp_path / "report").rglob("*") if one.suffix in (".html", ".svg"))
+    page = "".join(line.read_text() for line in (tmp_path / "report").rglob("*") if line.suffix in (".html", ".svg"))
     assert "How replicas agree" in page and "a replica is slowed on purpose" in page
 
 
@@ -292,14 +292,14 @@ BACKWARD_MS = 8.0
 
 def real(line, spread=0.01, **fields):
     """A step of the made-up world as a real one that gave these numbers."""
-    one = line["overlap"]
-    exposed = line["makespan_ms"] - one["compute_alone_ms"]
-    one["efficiency"] = (one["communication_alone_ms"] - exposed) / min(one["communication_alone_ms"], BACKWARD_MS)
-    one["reductions"] = {
+    overlap = line["overlap"]
+    exposed = line["makespan_ms"] - overlap["compute_alone_ms"]
+    overlap["efficiency"] = (overlap["communication_alone_ms"] - exposed) / min(overlap["communication_alone_ms"], BACKWARD_MS)
+    overlap["reductions"] = {
         "compression": "none", "backward_ms": BACKWARD_MS, "exposed_ms": exposed, "sent_bytes": 64.0 * 2 ** 20,
-        "one_by_one_ms": one["compute_alone_ms"] + one["communication_alone_ms"], "formula_bytes": 64.0 * 2 ** 20,
+        "one_by_one_ms": overlap["compute_alone_ms"] + overlap["communication_alone_ms"], "formula_bytes": 64.0 * 2 ** 20,
         "exposed_samples_ms": [exposed - spread, exposed, exposed + spread], "wrong": 0, "status": "ok", **fields}
-    line["closed_form_ms"] = {"cost": one["compute_alone_ms"] + exposed / 2, "of": "makespan"}
+    line["closed_form_ms"] = {"cost": overlap["compute_alone_ms"] + exposed / 2, "of": "makespan"}
     return line
 
 
@@ -346,11 +346,11 @@ def test_the_best_bucket_is_the_one_that_leaves_least(bucket_report):
         assert ("more ranks than cores" in curve_text(curve)) == (curve.ranks == 4)
     assert "with one bucket" in best_text(result)
     assert "64 MiB on 2 ranks and 64 MiB on 4 ranks" in bytes_sentence(result)
-    assert "3 rows not what the formula" in bytes_sentence(bucket_report.results("buckets")[1])
+    assert "in 3 rows different from the formula" in bytes_sentence(bucket_report.results("buckets")[1])
 
 
 def test_of_noise_no_bucket_is_best_and_one_bucket_hides_nothing(tmp_path):
-    """Exposed times below 0 and beyond the communication are noise: neither is told, and what is impossible is not either."""
+    """Exposed times below 0 and beyond the communication are noise: neither is stated, nor is what is impossible."""
     world = StepWorld(ranks=2, run_name="noisy", basis="measured")
     lines = [real(world.overlap(cap or 64), exposed_samples_ms=[-3.0, 0.1, 4.0], exposed_ms=0.1) for cap in CAPS]
     lines[-1]["overlap"].update(bucket_cap_bytes=0, efficiency=10.7)
@@ -360,7 +360,7 @@ def test_of_noise_no_bucket_is_best_and_one_bucket_hides_nothing(tmp_path):
     assert hidden_of(result.curves[0].lines[-1]).high == 0, "one bucket is complete only when the backward ends"
     for line in result.lines[:-1]:
         share = hidden_of(line)
-        assert 0 <= share.low <= share.value <= share.high <= 1 and "undecided" in told_share(share, "hidden")
+        assert 0 <= share.low <= share.value <= share.high <= 1 and "undecided" in decided_share(share, "hidden")
 
 
 def test_the_figure_has_what_the_records_have(bucket_report):
@@ -371,9 +371,9 @@ def test_the_figure_has_what_the_records_have(bucket_report):
     for axes, curves in zip(figure.axes, result.by_ranks.values()):
         drawn = [[float(y) for y in line.get_ydata()] for line in axes.lines]
         for curve in curves:
-            for values in ([one.overlap.reductions.exposed_ms for one in curve.lines],
-                           [one.overlap.communication_alone_ms for one in curve.lines],
-                           [one.closed_form_ms.cost - one.overlap.compute_alone_ms for one in curve.lines]):
+            for values in ([line.overlap.reductions.exposed_ms for line in curve.lines],
+                           [line.overlap.communication_alone_ms for line in curve.lines],
+                           [line.closed_form_ms.cost - line.overlap.compute_alone_ms for line in curve.lines]):
                 assert pytest.approx(values) in drawn
         assert "MiB" in axes.get_xticklabels()[0].get_text() and axes.get_xlabel()
 

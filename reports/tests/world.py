@@ -127,13 +127,13 @@ def known_crossover(world: World, first: str, second: str) -> Optional[float]:
     return None if wire_a == wire_b else world.alpha * (steps_b - steps_a) / (world.beta * (wire_a - wire_b))
 
 
-# Records of steps, and of parts of them
+# Records of steps, and of parts of steps
 
 GROUPS = ("choices", "sizes", "counts", "figures", "series")
 
 
 def step_line(part: str, run_name: str, program: str, basis: str, ranks: int, fields: dict[str, Any], **given: Any) -> dict[str, Any]:
-    """A record; `fields` are of it, or of a group that has their name. Maps in groups are written as "name.key"."""
+    """A record; `fields` belong to it, or to a group that has their name. Maps in groups are written as "name.key"."""
     record = {"record": "step", "run": run_name, "program": program, "basis": basis, "part": part, "ranks": ranks, "threads": 1,
               "dtype": "f32", "status": "ok", "error": None, **{group: _flat(given.pop(group, {})) for group in GROUPS}, **given}
     for name, value in fields.items():
@@ -143,8 +143,8 @@ def step_line(part: str, run_name: str, program: str, basis: str, ranks: int, fi
 
 
 def _flat(group: dict[str, Any]) -> dict[str, Any]:
-    return {name if key is None else f"{name}.{key}": one for name, value in group.items()
-            for key, one in (value.items() if isinstance(value, dict) else ((None, value),))}
+    return {name if key is None else f"{name}.{key}": line for name, value in group.items()
+            for key, line in (value.items() if isinstance(value, dict) else ((None, value),))}
 
 
 # Records of tensor-parallel layers in a made-up world: kernels of 4 ms, communication that is half hidden in 2 tiles.
@@ -163,9 +163,9 @@ def _time(direction: str, mode: str, samples: list[float], kernels: list[float],
             "exposed_us": exposed, "exposed_stats": stats_of(exposed) if exposed else None}
 
 
-def _times(kernels: list[float], serial: float, beside: float) -> list[dict[str, Any]]:
-    """Both directions in all modes; communication takes 1 ms alone, and adds `serial` or `beside` to the kernels."""
-    added = {"kernels": 0.0, "communication": None, "serial": serial, "async": beside}
+def _times(kernels: list[float], serial: float, overlapped: float) -> list[dict[str, Any]]:
+    """Both directions in all modes; communication takes 1 ms alone, and adds `serial` or `overlapped` to the kernels."""
+    added = {"kernels": 0.0, "communication": None, "serial": serial, "async": overlapped}
     return [_time(direction, mode, [900.0, 1000.0, 1100.0] if more is None else [us + more for us in kernels], kernels,
                   1000.0 if more is None else more)
             for direction in ("forward", "backward") for mode, more in added.items()]
@@ -182,10 +182,10 @@ class LayerWorld:
         return World(ranks=2, run_name=self.run_name, run_fields={**fields, **self.run_fields}).run()
 
     def layer(self, name: str = "mlp", sequence_parallel: bool = False, tiles: int = 1, serial: float = 1000.0,
-              beside: float = 1000.0, units: float = 4.0, **fields: Any) -> dict[str, Any]:
-        """Kernels take 2000 us each way; communication adds `serial` or `beside` to them."""
+              overlapped: float = 1000.0, units: float = 4.0, **fields: Any) -> dict[str, Any]:
+        """Kernels take 2000 us each way; communication adds `serial` or `overlapped` to them."""
         return step_line(
-            "layer", self.run_name, "tp_linear_bench", self.basis, 2, fields, times=_times([1990.0, 2000.0, 2010.0], serial, beside),
+            "layer", self.run_name, "tp_linear_bench", self.basis, 2, fields, times=_times([1990.0, 2000.0, 2010.0], serial, overlapped),
             choices={"layer": name, "grid": "none", "sequence_parallel": sequence_parallel, "tiles": tiles, "algorithm": "ring"},
             sizes=dict(LAYER_SIZES), counts={"sent_bytes": units * UNIT / 2, "formula_bytes": units * UNIT / 2, "wrong": 0},
             figures={"forward_sent_bytes": units * UNIT / 4, "memory_bytes": 8.0 * UNIT, "unlike": 0}, checked_passes=8)
@@ -233,9 +233,9 @@ def layout(dp: int = 1, tp: int = 1, pp: int = 1) -> dict[str, Any]:
 
 
 def timeline(ranks: int, forward: float, backward: float, reduce: float) -> dict[str, Any]:
-    one = [["compute", "F", 0, 0, 0, 0.0, forward], ["compute", "B", 0, 0, 0, forward, forward + backward],
+    line = [["compute", "F", 0, 0, 0, 0.0, forward], ["compute", "B", 0, 0, 0, forward, forward + backward],
            ["reduce", "REDUCE_GRAD", 0, -1, 0, forward + backward, forward + backward + reduce]]
-    return {"unit": "ms", "ranks": [one] * ranks}
+    return {"unit": "ms", "ranks": [line] * ranks}
 
 
 @dataclass
@@ -322,7 +322,7 @@ class GateWorld:
                          ratios=[], pairs=0, why="", seconds=0.0)
 
     def history(self, name: str, values: list[float], ats: list[int], recent: bool = True, **fields: Any) -> dict[str, Any]:
-        """Times with changes before the points `ats`, each of the levels beside it."""
+        """Times with changes before the points `ats`, each between different levels."""
         points = [{"time": f"2026-03-{1 + i % 28:02d}T10:00:00Z", "revision": f"{i:040x}", "source": f"r{i}.jsonl", "value": value}
                   for i, value in enumerate(values)]
         changes = []
@@ -363,7 +363,7 @@ def experts_run(run_name: str = "experts-1", basis: str = "measured", **run_fiel
 
 def experts_line(run_name: str = "experts-1", basis: str = "measured", load_of: float = 1.0, us: float = 700.0,
                  **fields: Any) -> dict[str, Any]:
-    """A record in which each direction takes `us`, half of it in the experts."""
+    """A record in which each direction takes `us`, half in the experts."""
     times = [{"direction": direction, "mode": mode, "samples_us": [us] * 7, "stats": stats_of([us] * 7), "exposed_stats": None,
               "parts_us": {part: us / 2 if part == "experts" else us / 12 for part in EXPERTS_PARTS}}
              for direction in ("forward", "backward") for mode in ("serial", "async")]

@@ -245,12 +245,10 @@ constexpr std::array kEntries{
     CatalogueEntry{"gpipe", "GPipe, fill and drain", "Huang et al. 2019 (arXiv:1811.06965), section 2.3",
                    "(p-1)(f+b), at any times", 1, Versions::one, false, breadth_first, any, fill_and_drain},
     CatalogueEntry{"1f1b", "1F1B, PipeDream-Flush",
-                   "Narayanan et al. 2020 (arXiv:2006.09503), section 3.2; DAPPLE, Fan "
-                   "et al. 2020 (arXiv:2007.01045)",
+                   "Narayanan et al. 2020 (arXiv:2006.09503), section 3.2; DAPPLE, Fan et al. 2020 (arXiv:2007.01045)",
                    "(p-1)(f+b), at any times", 1, Versions::one, false, one_f_one_b, any, fill_and_drain},
     CatalogueEntry{"eager_1f1b", "eager 1F1B",
-                   "Zhuang et al. 2022 (arXiv:2211.05322), section 4: twice the forwards "
-                   "ahead, which hide messages",
+                   "Zhuang et al. 2022 (arXiv:2211.05322), section 4: twice the forwards ahead, which hide messages",
                    "(p-1)(f+b), at any times", 1, Versions::one, false, eager_1f1b, any, fill_and_drain},
     CatalogueEntry{"interleaved", "interleaved 1F1B", "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.2",
                    "(p-1)(f+b)/v, if p divides m", 1, Versions::one, true, interleaved, for_groups,
@@ -294,13 +292,12 @@ constexpr std::array kEntries{
     CatalogueEntry{"v_min", "V-Min", "Qi et al. 2024 (arXiv:2405.15362), section 4", "about 2p/3m of the ideal time", 1,
                    Versions::one, false, v_min, any, none_known},
     CatalogueEntry{"pipedream", "PipeDream, asynchronous",
-                   "Narayanan et al. 2019 (SOSP), section 3.3: each backward uses "
-                   "the weights of its forward, p-1-r updates old at rank r",
+                   "Narayanan et al. 2019 (SOSP), section 3.3: each backward uses the weights of its forward, p-1-r "
+                   "updates old at rank r",
                    "none but the first fill and the last drain: (p-1)(f+b)", 1, Versions::in_flight, false, one_f_one_b,
                    any, fill_and_drain},
     CatalogueEntry{"pipedream_2bw", "PipeDream-2BW, asynchronous",
-                   "Narayanan et al. 2020 (arXiv:2006.09503), section 3.1: "
-                   "weights one update old",
+                   "Narayanan et al. 2020 (arXiv:2006.09503), section 3.1: weights one update old",
                    "none but the first fill and the last drain: (p-1)(f+b)", 1, Versions::double_buffered, false,
                    one_f_one_b, for_2bw, fill_and_drain},
     CatalogueEntry{"hanayo", "Hanayo, waves", "Liu et al. 2023 (arXiv:2308.15762)", "no closed form is exact", 1,

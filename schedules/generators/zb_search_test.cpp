@@ -188,7 +188,7 @@ TEST(OwnSpanBound, HoldsForEveryScheduleThereIs) {
   EXPECT_GT(met, all / 2) << "of " << all << ": a bound that is rarely met means little";
 }
 
-// Each schedule within its own memory peak; a full backward is I and W, one after the other.
+// Each schedule within its own memory peak; a full backward is I, then W.
 TEST(OwnSpanBound, HoldsForEveryScheduleOfTheCatalogue) {
   int held = 0;
   for_every_schedule(6, [&](const CatalogueEntry& entry, const PipelineShape& shape, const Schedule& schedule) {

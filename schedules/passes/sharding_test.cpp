@@ -228,7 +228,7 @@ TEST(Sharding, AUnitOfForwardsIsNotGatheredForBackwards) {
   }
 }
 
-// A unit that is gathered anew is freed first: by an edge, as the lanes run concurrently.
+// A unit that is gathered again is freed first: by an edge, as the lanes run concurrently.
 TEST(Sharding, AGatherWaitsForTheReshardBeforeIt) {
   for (const std::string_view name : {"1f1b", "gpipe", "zb_h1"}) {
     Step step = step_of_parts(make_schedule(name, {2, 4, 1}), kUnits, kRanks);

@@ -1,4 +1,4 @@
-// Tools of passes, which write a rank's tasks anew, one by one, while edges are mapped to the new indices.
+// Tools of passes, which rewrite a rank's tasks one at a time and map edges to the new indices.
 #pragma once
 
 #include <algorithm>

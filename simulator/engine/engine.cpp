@@ -54,7 +54,8 @@ struct RankState {
   std::array<LaneProgress, kNumLanes> unmet = {};  // per idle lane: an unmet dependency of its next task
   std::vector<TaskSpan> messages;                  // per receive: when its bytes moved; end kNotYet before
   RunningKernel kernel;
-  std::int32_t collectives = 0;  // number of running collectives
+  std::int32_t collectives = 0;  // number of running collectives that slow kernels down
+  std::uint32_t slowing = 0;     // bit per lane: it runs one of them
   // The host: the index of the run of RankProgram::runs that it issues, the time from which its issued_ps count, and
   // the number of ended tasks that it may wait for.
   std::size_t issue_run = 0;
@@ -74,11 +75,13 @@ struct FairMessage {
 
 class Engine {
  public:
-  Engine(const Step& step, const Topology& topology, const CollectiveTime& collective_time, double taken)
+  Engine(const Step& step, const Topology& topology, const CollectiveTime& collective_time, double taken,
+         const TakesNone& takes_none)
       : step_(step),
         topology_(topology),
         collective_time_(collective_time),
         taken_(taken),
+        takes_none_(takes_none),
         links_(topology.links()),
         ranks_(step.of_rank.size()),
         waiting_(step.groups.size()) {
@@ -131,7 +134,10 @@ class Engine {
       return;
     }
     if (version != 0) rank.kernel.runs = false;
-    if (head(rank, lane).kind == TaskKind::collective) add_collectives(r, -1);
+    if ((rank.slowing >> lane & 1U) != 0) {
+      rank.slowing &= ~(1U << lane);
+      add_collectives(r, -1);
+    }
     finish(r, lane);
     advance(r);
   }
@@ -322,10 +328,14 @@ class Engine {
     waiting_[g][lane] = 0;
     const Task whole{.comm = task.comm, .peer = task.peer, .amount = task.amount};
     const std::int64_t end = now_ + collective_time_(group, whole);
+    const bool slows = !takes_none_ || !takes_none_(whole);
     for (const std::int32_t member : group.ranks) {
       const auto r = static_cast<std::size_t>(member);
       result_.timeline[r][head(ranks_[r], lane).index] = {now_, end};
-      add_collectives(r, 1);
+      if (slows) {
+        ranks_[r].slowing |= 1U << lane;
+        add_collectives(r, 1);
+      }
       queue_.push({end, code_of(What::lane_done, r, lane)});
     }
     return false;
@@ -363,6 +373,7 @@ class Engine {
   const Topology& topology_;
   const CollectiveTime& collective_time_;
   double taken_ = 0;
+  const TakesNone& takes_none_;
   LinkState links_;
   std::vector<RankState> ranks_;
   std::vector<std::array<std::size_t, kNumLanes>> waiting_;  // [group][lane]: members that have arrived
@@ -375,8 +386,9 @@ class Engine {
 
 }  // namespace
 
-Simulation simulate(const Step& step, const Topology& topology, const CollectiveTime& collective_time, double taken) {
-  return Engine(step, topology, collective_time, taken).run();
+Simulation simulate(const Step& step, const Topology& topology, const CollectiveTime& collective_time, double taken,
+                    const TakesNone& takes_none) {
+  return Engine(step, topology, collective_time, taken, takes_none).run();
 }
 
 void add_waiter(std::string& text, std::int32_t rank, const schedules::Task& task) {

@@ -137,9 +137,13 @@ struct Simulation {
   std::int64_t events = 0;
 };
 
-// While n collectives of a rank run, its kernels run at 1 - n x `taken` of their rate, as collectives occupy thread
-// blocks of the device. Throws core::Error(usage) on a deadlock, with the task at which each rank is blocked.
+// True for a collective that leaves all multiprocessors to kernels. May read the same as CollectiveTime.
+using TakesNone = std::function<bool(const schedules::Task& task)>;
+
+// While n collectives of a rank run, other than those of which `takes_none` is true, its kernels run at 1 - n x `taken`
+// of their rate, as their thread blocks occupy the device. Throws core::Error(usage) on a deadlock, with the task at
+// which each rank is blocked.
 Simulation simulate(const schedules::Step& step, const Topology& topology, const CollectiveTime& collective_time,
-                    double taken = 0);
+                    double taken = 0, const TakesNone& takes_none = {});
 
 }  // namespace lockstep::simulator

@@ -50,7 +50,8 @@ std::int64_t simulated_ps(const Step& step, double latency) {
 }
 
 // A kernel of 100 ps, and concurrent collectives in two lanes with the given times.
-std::int64_t kernel_during_collectives(std::int64_t first_ps, std::int64_t second_ps, double taken) {
+std::int64_t kernel_during_collectives(std::int64_t first_ps, std::int64_t second_ps, double taken,
+                                       const TakesNone& takes_none = {}) {
   Step step{.name = "overlap", .groups = {{GroupKind::data, {0}}}};
   RankWriter rank;
   rank.add({.op = Op::forward, .amount = 100});
@@ -63,7 +64,7 @@ std::int64_t kernel_during_collectives(std::int64_t first_ps, std::int64_t secon
   }
   step.of_rank.push_back(rank.take());
   const auto as_amount = [](const schedules::Group&, const schedules::Task& task) { return task.amount; };
-  const Simulation run = simulate(step, OneSwitch(1, 0), as_amount, taken);
+  const Simulation run = simulate(step, OneSwitch(1, 0), as_amount, taken, takes_none);
   EXPECT_EQ(run.events, 3);
   return run.timeline[0][0].end_ps;
 }
@@ -73,6 +74,9 @@ TEST(Engine, CollectivesTakeTheirPartOfTheKernelDuringThem) {
   EXPECT_EQ(kernel_during_collectives(50, 0, 0.2), 110) << "50 at 0.8 of its rate";
   EXPECT_EQ(kernel_during_collectives(1000, 0, 0.2), 125) << "all of it";
   EXPECT_EQ(kernel_during_collectives(50, 50, 0.2), 120) << "two take twice as much";
+  const auto the_longer = [](const schedules::Task& task) { return task.amount == 60; };
+  EXPECT_EQ(kernel_during_collectives(60, 50, 0.2, the_longer), 110) << "the longer one takes nothing";
+  EXPECT_EQ(kernel_during_collectives(60, 0, 0.2, the_longer), 100);
   EXPECT_EQ(kernel_during_collectives(1000, 1000, 0.9), 1000) << "at a tenth of its rate, not less";
 }
 
@@ -175,7 +179,7 @@ TEST(Engine, LanesRunSideBySideAndEdgesWait) {
   EXPECT_EQ(run.makespan_ps, 55);
 }
 
-// Rank 0 sends two messages of 10 bytes at 2 ps per byte: the port carries one after the other.
+// Rank 0 sends two messages of 10 bytes at 2 ps per byte: the port carries them sequentially.
 Step two_messages() {
   RankWriter sender;
   for (std::int32_t tag : {0, 1}) {

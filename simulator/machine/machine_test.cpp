@@ -73,8 +73,8 @@ TEST(Machines, WhatWasMeasuredFitsTogether) {
   EXPECT_EQ(refusal_of(with(R"("cores": 2, "threads": 2)", of_two + ", " + of_three)), "");
   EXPECT_EQ(
       refusal_of(with(R"("cores": 2, "threads": 1)", of_two + ", " + of_two)),
-      "m.json: measured.collectives[1].collective: 'all_reduce' of 2 ranks is there twice; allowed: one entry for "
-      "each collective and number of ranks");
+      "m.json: measured.collectives[1].collective: 'all_reduce' of 2 ranks is there twice; allowed: one entry for each "
+      "collective and number of ranks");
   EXPECT_EQ(refusal_of(with(R"("cores": 2, "threads": 3)", of_two)),
             "m.json: measured.threads: 3; allowed: as many as there are cores, 2, or fewer");
 }

@@ -144,7 +144,8 @@ CollectivePrediction by_nccl(const Machine& machine, Comm comm, double bytes, Me
 }  // namespace
 
 std::string_view name_of(CollectiveAlgorithm algorithm) {
-  constexpr std::string_view kNames[] = {"ring", "tree", "exchange", "nvls", "nvls_tree", "pat", "measured"};
+  constexpr std::string_view kNames[] = {"ring",      "tree", "exchange",    "nvls",
+                                         "nvls_tree", "pat",  "copy_engine", "measured"};
   return kNames[static_cast<std::size_t>(algorithm)];
 }
 
@@ -179,16 +180,28 @@ double measured_us(const Measured::Collective& measured, double bytes) {
   return bytes > most_bytes ? most_us * bytes / most_bytes : value_at(measured.us_of_bytes, bytes);
 }
 
-CollectivePrediction best_collective(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
-  if (members.empty() || members.back() <= 1 || comm == Comm::none) return {};
+namespace {
+
+CollectivePrediction fastest(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
   const auto* const measured = machine.measured.find(schedules::name_of(comm), members.back());
   if (measured != nullptr) return {CollectiveAlgorithm::measured, Protocol::none, 0, measured_us(*measured, bytes)};
   if (comm == Comm::shift) return shift(machine, bytes, members);
   if (comm == Comm::broadcast || comm == Comm::reduce) {
     const auto n = static_cast<double>(members.back());
-    return best_collective(machine, Comm::all_gather, bytes * n / (n - 1), members);
+    return fastest(machine, Comm::all_gather, bytes * n / (n - 1), members);
   }
   return machine.nccl ? by_nccl(machine, comm, bytes, members) : fastest_plan(machine, comm, bytes, members);
+}
+
+}  // namespace
+
+CollectivePrediction best_collective(const Machine& machine, Comm comm, double bytes, MembersOfLevels members,
+                                     bool zero_cta) {
+  if (members.empty() || members.back() <= 1 || comm == Comm::none) return {};
+  if (zero_cta && copy_engines_can(machine, comm, members)) return nccl_by_copy_engines(machine, bytes, members);
+  CollectivePrediction prediction = fastest(machine, comm, bytes, members);
+  prediction.taken = machine.taken_by_collectives();
+  return prediction;
 }
 
 }  // namespace lockstep::simulator

@@ -18,7 +18,7 @@ namespace lockstep::simulator {
 
 // The algorithm and protocol of a collective, and its predicted time.
 
-enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange, nvls, nvls_tree, pat, measured };
+enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange, nvls, nvls_tree, pat, copy_engine, measured };
 std::string_view name_of(CollectiveAlgorithm algorithm);
 
 // NCCL's protocols: LL sends 4 bytes of data with each 4 bytes of flags, LL128 120 bytes with 8 of flags, Simple whole
@@ -31,6 +31,7 @@ struct CollectivePrediction {
   Protocol protocol = Protocol::none;
   double latency_us = 0;
   double transfer_us = 0;
+  double taken = 0;  // share of the device's multiprocessors that it takes from concurrent kernels
   double time_us() const { return latency_us + transfer_us; }
 };
 // "ring", "ring ll128"
@@ -88,9 +89,10 @@ double ring_rate(const Machine& machine, MembersOfLevels members, std::size_t fi
 CollectivePrediction predict_collective(const Machine& machine, schedules::Comm comm, CollectiveAlgorithm algorithm,
                                         double bytes, MembersOfLevels members);
 // The fastest way on this machine. If the collective was measured with this number of ranks (Machine::measured), the
-// measured time instead: interpolated linearly between sizes, with the largest size's bandwidth beyond it.
+// measured time instead: interpolated linearly between sizes, with the largest size's bandwidth beyond it. `zero_cta`:
+// NCCL runs it on copy engines if it can (copy_engines_can()), even where thread blocks are faster.
 CollectivePrediction best_collective(const Machine& machine, schedules::Comm comm, double bytes,
-                                     MembersOfLevels members);
+                                     MembersOfLevels members, bool zero_cta = false);
 
 // Measured microseconds for `bytes`, interpolated.
 double measured_us(const Measured::Collective& measured, double bytes);

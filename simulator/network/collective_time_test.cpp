@@ -146,7 +146,7 @@ TEST(Expand, AGroupMeetsLaneByLane) {
   expand_collectives(step, ring_plan);
   const auto none = [](const schedules::Group&, const schedules::Task&) { return std::int64_t{0}; };
   const Simulation run = simulate(step, OneSwitch(2, 0, {.ps_per_byte = 1}), none);
-  EXPECT_EQ(run.makespan_ps, 1000 + 4000);  // half of each, one after the other through a port
+  EXPECT_EQ(run.makespan_ps, 1000 + 4000);  // half of each, sequentially through a port
   for (std::size_t r = 0; r < 2; ++r) {
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const schedules::Task& task = step.of_rank[r].tasks[i];

@@ -62,6 +62,14 @@ CollectivePrediction nccl_time(const Machine& machine, const NcclCall& call, Mem
 // An all-to-all as grouped sends and receives: one message to each other rank.
 CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, MembersOfLevels members);
 
+// True if NCCL can run a collective without thread blocks, with its zero-CTA policy and its buffers in symmetric
+// windows: it sums nothing, and all members are in one NVLink domain (ncclCeAvailable in its src/ce_coll.cc, 2.28 to
+// 2.30.5; what 2.30.6 adds between domains is not modelled).
+bool copy_engines_can(const Machine& machine, schedules::Comm comm, MembersOfLevels members);
+// The time of such a collective: start_us, a flag to all members before and one after, and a copy of S/n to each other
+// member at kCopyEngine of a port's gbps.
+CollectivePrediction nccl_by_copy_engines(const Machine& machine, double bytes, MembersOfLevels members);
+
 // A measured or published time of a collective, to which a machine's NCCL parameters are fitted.
 struct CollectivePoint {
   schedules::Comm comm = schedules::Comm::all_reduce;

@@ -57,6 +57,23 @@ TEST(NcclChoice, TakesNvlsOnHopper) {
   EXPECT_EQ(chosen("dgx-h100", Comm::all_reduce, 1024 * kMiB, spread(8, 2)), "nvls_tree simple");
 }
 
+// Copies of 1/8 to 7 others at 0.832 of 450 GB/s, and two flags of 3 us after 6.15 us.
+TEST(ZeroCta, CopyEnginesMoveWhatNobodySumsWithinANode) {
+  const Machine machine = load_machine("dgx-h100");
+  const auto way = [&](Comm comm, std::int64_t gpus, std::int64_t nodes) {
+    return way_of(best_collective(machine, comm, 1e9, spread(gpus, nodes), true));
+  };
+  EXPECT_EQ(way(Comm::all_gather, 8, 1), "copy_engine");
+  EXPECT_EQ(way(Comm::all_to_all, 4, 1), "copy_engine");
+  EXPECT_EQ(way(Comm::reduce_scatter, 8, 1), chosen("dgx-h100", Comm::reduce_scatter, 1e9, spread(8, 1)));
+  EXPECT_EQ(way(Comm::broadcast, 8, 1), chosen("dgx-h100", Comm::broadcast, 1e9, spread(8, 1)));
+  EXPECT_EQ(way(Comm::all_gather, 8, 2), chosen("dgx-h100", Comm::all_gather, 1e9, spread(8, 2)));
+  const CollectivePrediction copied = best_collective(machine, Comm::all_gather, 1e9, spread(8, 1), true);
+  EXPECT_NEAR(copied.time_us(), 6.15 + 2 * 3 + 7.0 / 8 * 1e9 / (450e3 * 0.832), 1e-6);
+  EXPECT_EQ(copied.taken, 0);
+  EXPECT_NEAR(best_collective(machine, Comm::all_gather, 1e9, spread(8, 1)).taken, 16.0 / 132, 1e-12);
+}
+
 TEST(NcclChoice, TakesTreesOverNodesAndRingsForTheRest) {
   EXPECT_EQ(chosen("dgx-a100", Comm::all_reduce, 8, spread(8, 128)), "tree ll");
   EXPECT_EQ(chosen("dgx-a100", Comm::all_reduce, 1024 * kMiB, spread(8, 4)).substr(0, 4), "ring");

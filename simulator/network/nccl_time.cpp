@@ -152,6 +152,19 @@ CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, Membe
   return prediction;
 }
 
+bool copy_engines_can(const Machine& machine, schedules::Comm comm, MembersOfLevels members) {
+  const bool sums = comm != schedules::Comm::all_gather && comm != schedules::Comm::all_to_all;
+  return machine.nccl && machine.nccl->inside == NodeLink::nvlink && !sums && members.front() == members.back();
+}
+
+CollectivePrediction nccl_by_copy_engines(const Machine& machine, double bytes, MembersOfLevels members) {
+  const NetworkLevel& node = machine.levels[kNode];
+  const auto n = static_cast<double>(members.front());
+  const double rate = machine.nccl->share_of_links(members.front()) * node.gbps * nccl::kCopyEngine * 1e3;
+  return {Algorithm::copy_engine, Protocol::none, machine.nccl->start_us + 2 * node.latency_us,
+          (n - 1) / n * bytes / rate};
+}
+
 namespace {
 
 double& number_in(Machine& machine, NcclNumber number) {

@@ -74,6 +74,11 @@ inline constexpr std::array<ChunkLimit, 2> kNvlsTreeChunks{{{4, 65536}, {1, 3276
 inline constexpr double kNvlsTreeManyNodes = 4;  // from this number on, chunks have at most
 inline constexpr double kNvlsTreeManyNodesBytes = 65536;
 
+// Share of a port's bandwidth that copies by copy engines reach while it sends and receives: 749 of 900 GB/s, both ways
+// together, between two H100 (https://github.com/NVIDIA/nccl/issues/1264). Kernels reach less, as they send 128 bytes
+// at a time and copy engines 256 (https://github.com/NVIDIA/nccl-tests/issues/149).
+inline constexpr double kCopyEngine = 0.832;
+
 // Latencies of a ring with Simple over nodes grow by these factors once each rank's part of a channel has this many
 // bytes.
 inline constexpr double kPlateauBytes = 64;

@@ -17,6 +17,7 @@
 #include "simulator/engine/engine.h"
 #include "simulator/machine/machine.h"
 #include "simulator/network/collective_time.h"
+#include "simulator/network/nccl.h"
 #include "simulator/network/topology.h"
 #include "simulator/prices/prices.h"
 #include "workload/build_step.h"
@@ -148,7 +149,7 @@ double sent_beyond(const schedules::Step& step, std::size_t rank, std::size_t le
 
 // A rank's collectives, by descending total time.
 std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::size_t rank, const Machine& machine,
-                                             std::span<const std::vector<std::int64_t>> members) {
+                                             std::span<const std::vector<std::int64_t>> members, bool zero_cta) {
   std::vector<TakenCollectives> taken;
   std::vector<std::size_t> group_of;  // the first group of each
   for (const schedules::Task& task : step.of_rank[rank].tasks) {
@@ -166,7 +167,7 @@ std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::s
       ++taken[alike].count;
       continue;
     }
-    const auto each = best_collective(machine, task.comm, static_cast<double>(task.amount), members[group]);
+    const auto each = best_collective(machine, task.comm, static_cast<double>(task.amount), members[group], zero_cta);
     taken.push_back({step.groups[group].kind, step.groups[group].size(), task.comm, task.amount, 1, each});
     group_of.push_back(group);
   }
@@ -182,11 +183,12 @@ std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
 }
 
 void take_time(Replay& replay, const schedules::Step& step, const Simulation& simulation, const Machine& machine,
-               std::span<const std::vector<std::int64_t>> members, const schedules::BlockingLanes& blocking = {}) {
+               std::span<const std::vector<std::int64_t>> members, bool zero_cta,
+               const schedules::BlockingLanes& blocking = {}) {
   replay.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   replay.parts = schedules::breakdown_of(step, simulation.timeline, blocking);
   replay.busiest = busiest_of(replay.parts);
-  replay.collectives = collectives_of(step, replay.busiest, machine, members);
+  replay.collectives = collectives_of(step, replay.busiest, machine, members, zero_cta);
 }
 
 // `priced`: the step; if ranks share cores, one per number of ranks (simulate_on_shared_cores()).
@@ -196,11 +198,14 @@ Simulation run(std::span<const schedules::Step> priced, const workload::Layout& 
   const MachineNetwork network(machine, std::move(places));
   const auto collective_time = [&](const schedules::Group& group, const schedules::Task& task) {
     const auto best = best_collective(machine, task.comm, static_cast<double>(task.amount),
-                                      members[static_cast<std::size_t>(task.peer)]);
+                                      members[static_cast<std::size_t>(task.peer)], layout.zero_cta);
     return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs)) + list_ps(machine.host, layout, group);
   };
   if (machine.measured.cores > 0) return simulate_on_shared_cores(priced, machine, collective_time);
-  return simulate(step, network, collective_time, machine.taken_by_collectives());
+  const auto takes_none = [&](const schedules::Task& task) {
+    return layout.zero_cta && copy_engines_can(machine, task.comm, members[static_cast<std::size_t>(task.peer)]);
+  };
+  return simulate(step, network, collective_time, machine.taken_by_collectives(), takes_none);
 }
 
 // The bubbles of forward and backward, without what follows (remaining reductions, the optimizer). A rank's work is its
@@ -305,8 +310,9 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
   // If ranks share cores, a kernel's time depends on concurrent work, so each kernel stays a separate task.
   if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;
   if (detail == Detail::folded) {
-    pricing.simplify = [price = price_in(model, layout, schedule, machine), taken = machine.taken_by_collectives()](
-                           const schedules::StageRecipe& recipe) { return fold_pieces(recipe, price, taken); };
+    pricing.simplify = [price = price_in(model, layout, schedule, machine)](const schedules::StageRecipe& recipe) {
+      return fold_pieces(recipe, price);
+    };
   }
   return pricing;
 }
@@ -341,6 +347,11 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
     throw core::usage_error("machine " + machine.name +
                             ": has no fp8_tflops; allowed: fp8=none, or a machine whose device has 8-bit floats");
   }
+  if (layout.zero_cta && (!machine.nccl || machine.nccl->inside != NodeLink::nvlink)) {
+    throw core::usage_error("layout: zero_cta is yes, and machine " + machine.name +
+                            " has no NCCL over NVLink, whose copies take no thread blocks; allowed: no, or a machine "
+                            "with it");
+  }
   const schedules::Schedule schedule = schedule_of(layout);
   const bool shares_cores = machine.measured.cores > 0;
   const bool all_ranks = shares_cores || options.extent == Extent::all_ranks;
@@ -372,7 +383,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   const auto begin = std::chrono::steady_clock::now();
   Simulation simulation = run(priced, layout, machine, std::move(places), members);
   prediction.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  take_time(prediction, step, simulation, machine, members);
+  take_time(prediction, step, simulation, machine, members, layout.zero_cta);
   prediction.events = simulation.events;
   prediction.bubbles = bubbles_of_step(step, simulation.timeline, prediction.parts);
   prediction.memory = memory_of(model, layout, schedule);
@@ -380,6 +391,12 @@ Prediction predict(const workload::Model& model, const workload::Layout& asked, 
   prediction.needed_bytes = needed_bytes(layout, machine, prediction.memory);
   prediction.fits = prediction.needed_bytes <= static_cast<double>(machine.device.memory_bytes);
   add_rates(prediction, model, layout, machine);
+  if (options.compare_zero_cta && layout.zero_cta) {
+    workload::Layout without = layout;
+    without.zero_cta = false;
+    const PredictOptions alike{options.detail, options.extent, options.collectives};
+    prediction.without_zero_cta_s = predict(model, without, machine, alike).step_s;
+  }
   if (options.keep_timeline) {
     prediction.memory_over_time =
         schedules::memory_over_time(step, simulation.timeline, activations_of_stages(model, layout, schedule));
@@ -415,7 +432,7 @@ Replay replay(const schedules::Step& step, const Machine& machine, const schedul
   const auto members = members_of_groups(step, layout, machine, places);
   Simulation simulation = run(std::span(&step, 1), layout, machine, places, members);
   Replay replay;
-  take_time(replay, step, simulation, machine, members, blocking);
+  take_time(replay, step, simulation, machine, members, layout.zero_cta, blocking);
   replay.timeline = std::move(simulation.timeline);
   return replay;
 }

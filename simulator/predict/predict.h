@@ -42,6 +42,7 @@ struct PredictOptions {
   Extent extent = Extent::one_pipeline;
   Collectives collectives = Collectives::formulas;
   bool keep_timeline = false;
+  bool compare_zero_cta = false;  // if the layout has zero_cta: also predict the step without it
 };
 
 // Equal collectives of a step.
@@ -82,6 +83,7 @@ struct Prediction : Replay {   // timeline: only with keep_timeline
   // [rank][level, without the last]: the sent bytes that leave a switch of the level (schedules::beyond_bytes).
   std::vector<std::vector<double>> sent_beyond;
 
+  double without_zero_cta_s = 0;  // the step with zero_cta=no; only with compare_zero_cta
   std::int64_t events = 0;
   double engine_s = 0;   // wall-clock time of the simulation alone, without building the step
   schedules::Step step;  // only with keep_timeline

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "schedules/generators/catalogue.h"
 #include "schedules/step/traces.h"
+#include "testing/core/thrown.h"
 #include "workload/build_step.h"
 #include "workload/layout.h"
 #include "workload/parameters.h"
@@ -280,6 +281,30 @@ TEST(Predict, AHostThatCannotKeepUpSetsThePace) {
   EXPECT_GT(slow, 2 * eager);
   EXPECT_NEAR(step("tp=8"), 2 * slow, 0.02 * slow);
   EXPECT_LT(step("tp=8,graphs=yes"), eager);
+}
+
+// ZeRO 3 within a node: its gathers run on copy engines, its reductions do not.
+TEST(Predict, WhatCopyEnginesMoveLeavesKernelsTheirMultiprocessors) {
+  Machine machine = load_machine("dgx-h100");
+  const auto predicted = [&](const std::string& text) {
+    return predict(small_model(), workload::parse_layout(text), machine, {.compare_zero_cta = true});
+  };
+  const std::string layout = "dp=8,zero=3,graphs=yes";
+  const auto saved = [&] { return 1 - predicted(layout + ",zero_cta=yes").step_s / predicted(layout).step_s; };
+  const double with_blocks = saved();
+  EXPECT_GT(with_blocks, 0);
+  const Prediction zero_cta = predicted(layout + ",zero_cta=yes");
+  EXPECT_EQ(zero_cta.without_zero_cta_s, predicted(layout).step_s);
+  for (const TakenCollectives& taken : zero_cta.collectives) {
+    EXPECT_EQ(taken.each.algorithm == CollectiveAlgorithm::copy_engine, taken.comm == schedules::Comm::all_gather);
+  }
+  EXPECT_EQ(predicted("dp=16,zero=3,zero_cta=yes").step_s, predicted("dp=16,zero=3").step_s) << "two nodes";
+  machine.nccl->blocks = 0;
+  EXPECT_LT(saved(), with_blocks) << "what is left is the copies' own speed";
+  machine = load_machine("a100-pcie");
+  EXPECT_EQ(core::refusal_of([&] { predicted("dp=2,zero_cta=yes"); }),
+            "layout: zero_cta is yes, and machine " + machine.name +
+                " has no NCCL over NVLink, whose copies take no thread blocks; allowed: no, or a machine with it");
 }
 
 TEST(Predict, ListsOfTensorsCostMoreWithMoreRanks) {

@@ -93,7 +93,7 @@ struct SearchResult {
 SearchResult search_layouts(const workload::Model& model, const Machine& machine, const SearchSpace& space,
                             std::size_t top, int threads);
 
-// Predicts the layouts anew in detail (Detail::pieces), and sorts by that.
+// Predicts the layouts again in detail (Detail::pieces), and sorts by that.
 void predict_in_pieces(const workload::Model& model, const Machine& machine, std::vector<FoundLayout>& best,
                        int threads);
 

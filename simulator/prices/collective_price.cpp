@@ -47,19 +47,20 @@ std::int64_t largest_on_a_switch(const NetworkLevel& level, std::span<const Rank
   return largest;
 }
 
-std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price, double taken) {
+std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price) {
   std::int64_t total = 0;
-  std::int64_t overlapped_ps = 0;  // remaining time of collectives that overlap the next kernel
+  PricedCollective overlapped;  // the collectives that overlap the next kernel, one after another
   for (const schedules::Piece& piece : pieces) {
     if (piece.op != schedules::Op::layer_collective) {
-      total += together_ps(piece.amount, overlapped_ps, taken);
-      overlapped_ps = 0;
+      total += together_ps(piece.amount, overlapped.ps, overlapped.taken);
+      overlapped = {};
       continue;
     }
-    const std::int64_t ps = price(piece.comm, piece.group, piece.amount);
-    (piece.overlaps_next ? overlapped_ps : total) += ps;
+    const PricedCollective priced = price(piece.comm, piece.group, piece.amount);
+    (piece.overlaps_next ? overlapped.ps : total) += priced.ps;
+    if (piece.overlaps_next) overlapped.taken = std::max(overlapped.taken, priced.taken);
   }
-  return total + overlapped_ps;
+  return total + overlapped.ps;
 }
 
 }  // namespace
@@ -87,10 +88,10 @@ CollectivePrice price_in(const workload::Model& model, const workload::Layout& l
     if (group.ranks.front() != 0) continue;
     members[static_cast<std::size_t>(group.kind)] = members_per_level(machine, workload::members_of(layout, group, 0));
   }
-  return [machine, members](Comm comm, GroupKind kind, std::int64_t bytes) {
+  return [machine, members, zero_cta = layout.zero_cta](Comm comm, GroupKind kind, std::int64_t bytes) {
     const auto best =
-        best_collective(machine, comm, static_cast<double>(bytes), members[static_cast<std::size_t>(kind)]);
-    return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
+        best_collective(machine, comm, static_cast<double>(bytes), members[static_cast<std::size_t>(kind)], zero_cta);
+    return PricedCollective{std::llround(best.time_us() * kPsPerUs), best.taken};
   };
 }
 
@@ -100,12 +101,11 @@ std::int64_t together_ps(std::int64_t kernel_ps, std::int64_t collective_ps, dou
   return static_cast<double>(kernel_ps) <= (1 - taken) * static_cast<double>(collective_ps) ? collective_ps : slowed;
 }
 
-schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price, double taken) {
+schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price) {
   schedules::StageCosts costs;
-  costs.forward_ps = total_of(work.recipe.forward, price, taken);
-  costs.input_gradient_ps = total_of(work.recipe.input_gradient, price, taken);
-  costs.weight_gradient_ps =
-      std::max<std::int64_t>(0, total_of(work.recipe.backward, price, taken) - costs.input_gradient_ps);
+  costs.forward_ps = total_of(work.recipe.forward, price);
+  costs.input_gradient_ps = total_of(work.recipe.input_gradient, price);
+  costs.weight_gradient_ps = std::max<std::int64_t>(0, total_of(work.recipe.backward, price) - costs.input_gradient_ps);
   costs.message_bytes = work.message_bytes;
   return costs;
 }
@@ -120,7 +120,7 @@ bool is_alike(const Piece& a, const Piece& b) {
 
 class Folding {
  public:
-  Folding(const CollectivePrice& price, double taken) : price_(price), taken_(taken) {}
+  explicit Folding(const CollectivePrice& price) : price_(price) {}
 
   std::vector<Piece> fold(const std::vector<Piece>& pieces) {
     made_.clear();
@@ -143,22 +143,22 @@ class Folding {
 
  private:
   void kernel(Piece piece) {
-    piece.amount = together_ps(piece.amount, overlapped_ps_, taken_);
-    overlapped_ps_ = 0;
+    piece.amount = together_ps(piece.amount, overlapped_.ps, overlapped_.taken);
+    overlapped_ = {};
     made_.push_back(piece);
   }
 
   void collective(const Piece& piece) {
     settle();  // a lane runs one collective at a time
-    overlapped_ps_ = price_(piece.comm, piece.group, piece.amount);
+    overlapped_ = price_(piece.comm, piece.group, piece.amount);
     (made_.empty() ? first_issue_ps_ : made_.back().issue_ps) += piece.issue_ps;
     if (!piece.overlaps_next) settle();
   }
 
   // Waits for the collective in flight.
   void settle() {
-    (made_.empty() ? first_ps_ : made_.back().amount) += overlapped_ps_;
-    overlapped_ps_ = 0;
+    (made_.empty() ? first_ps_ : made_.back().amount) += overlapped_.ps;
+    overlapped_ = {};
   }
 
   std::vector<Piece> merged() const {
@@ -175,10 +175,9 @@ class Folding {
   }
 
   const CollectivePrice& price_;
-  double taken_ = 0;
   std::vector<Piece> made_;
-  std::int64_t overlapped_ps_ = 0;
-  std::int64_t first_ps_ = 0;  // time of collectives before the first kernel
+  PricedCollective overlapped_;  // in flight
+  std::int64_t first_ps_ = 0;    // time of collectives before the first kernel
   std::int64_t first_issue_ps_ = 0;
 };
 
@@ -211,8 +210,8 @@ schedules::StageRecipe merge_kernels(const schedules::StageRecipe& recipe) {
           merged(recipe.weight_gradient)};
 }
 
-schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price, double taken) {
-  Folding folding(price, taken);
+schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price) {
+  Folding folding(price);
   return {folding.fold(recipe.forward), folding.fold(recipe.backward), folding.fold(recipe.input_gradient),
           folding.fold(recipe.weight_gradient)};
 }

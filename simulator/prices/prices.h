@@ -80,9 +80,13 @@ std::int64_t list_ps(const Host& host, const workload::Layout& layout, const sch
 // joins.
 std::vector<std::int64_t> members_per_level(const Machine& machine, std::span<const workload::RankSet> members);
 
-// Returns the time of a collective in a group, in picoseconds. `bytes`: payload as in Task::amount.
+struct PricedCollective {
+  std::int64_t ps = 0;
+  double taken = 0;  // share of a concurrent kernel's rate that it takes
+};
+// Prices a collective in a group. `bytes`: payload as in Task::amount.
 using CollectivePrice =
-    std::function<std::int64_t(schedules::Comm comm, schedules::GroupKind group, std::int64_t bytes)>;
+    std::function<PricedCollective(schedules::Comm comm, schedules::GroupKind group, std::int64_t bytes)>;
 // Prices with the group's real size and the placement of the first rank's group.
 CollectivePrice price_in(const workload::Model& model, const workload::Layout& layout,
                          const schedules::Schedule& schedule, const Machine& machine);
@@ -94,15 +98,14 @@ std::int64_t together_ps(std::int64_t kernel_ps, std::int64_t collective_ps, dou
 // A recipe's total times, for simulation without its pieces: kernels and collectives in sequence, overlapped ones by
 // together_ps(). Input and weight gradient together are the full backward, which may take less than both separately as
 // it hides more.
-schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price, double taken = 0);
+schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price);
 
 // Recipes with fewer pieces and the same time.
 
 // For searches over many layouts: a layer becomes one kernel. Collectives add their time to the kernel before them,
 // those `overlaps_next` extend the next kernel, and consecutive kernels of one part become one. Exact if the members of
 // such a group do equal work, except that a collective during the next action's kernel counts in full.
-schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price,
-                                   double taken = 0);
+schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price);
 
 // Consecutive kernels of one part become one piece, unless a collective overlaps the first one. The step takes exactly
 // as long, with a quarter of the events.

@@ -171,7 +171,7 @@ TEST(Totals, AddKernelsAndWhatTheyWaitFor) {
   work.recipe.backward = {kernel, overlapped, kernel, waited, kernel};
   work.recipe.input_gradient = {kernel, waited};
   const auto cost = [&](std::int64_t ps) {
-    return totals_of(work, [ps](Comm, GroupKind, std::int64_t) { return ps; });
+    return totals_of(work, [ps](Comm, GroupKind, std::int64_t) { return PricedCollective{ps}; });
   };
   EXPECT_EQ(cost(30).input_gradient_ps, 130);
   EXPECT_EQ(cost(30).weight_gradient_ps, 330 - 130) << "hidden by a kernel";
@@ -284,8 +284,8 @@ TEST(Optimizer, WorksOnItsShard) {
   EXPECT_LT(part.optimizer_ps, all.optimizer_ps / 16);
 }
 
-std::int64_t a_ps_a_byte(Comm, GroupKind, std::int64_t bytes) {
-  return bytes;
+PricedCollective a_ps_a_byte(Comm, GroupKind, std::int64_t bytes) {
+  return {bytes};
 }
 
 Piece kernel(std::int64_t ps, std::int32_t part = 0) {
@@ -325,7 +325,14 @@ TEST(FoldPieces, ACollectiveTakesItsPartOfTheKernelDuringIt) {
   EXPECT_EQ(together_ps(20, 100, 0.2), 100);
   EXPECT_EQ(together_ps(100, 300, 0), 300);
   const schedules::StageRecipe recipe{{collective(50, true), kernel(100)}, {}, {}, {}};
-  EXPECT_EQ(fold_pieces(recipe, a_ps_a_byte, 0.2).forward.front().amount, 110);
+  const auto priced = [&](double taken) {
+    const auto price = [taken](Comm, GroupKind, std::int64_t bytes) { return PricedCollective{bytes, taken}; };
+    const workload::StageWork work{.recipe = recipe};
+    EXPECT_EQ(totals_of(work, price).forward_ps, fold_pieces(recipe, price).forward.front().amount);
+    return fold_pieces(recipe, price).forward.front().amount;
+  };
+  EXPECT_EQ(priced(0.2), 110);
+  EXPECT_EQ(priced(0), 100) << "copy engines leave the kernel its rate";
 }
 
 TEST(FoldPieces, ACollectiveInFrontCountsForTheFirstKernel) {

@@ -243,8 +243,8 @@ std::string collective_table(std::string_view name, std::span<const ValidatedCol
   if (name == "collective_score") return scores(all);
   if (name == "ring_tree") return ring_and_tree();
   std::string text =
-      "| collective | of | size | taken | published | predicted | error |\n| --- | --- | --- | --- | --- | --- | "
-      "--- |\n";
+      "| collective | of | size | taken | published | predicted | error |\n| --- | --- | --- | --- | --- | --- | --- "
+      "|\n";
   bool any = false;
   for (const ValidatedCollective& each : all) {
     if (each.table != name) continue;

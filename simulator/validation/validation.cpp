@@ -29,8 +29,7 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
   slice.layers = 1;
   const schedules::Schedule schedule = schedule_of(layout);
   const workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
-  return totals_of(work_of(model, layout, slice, pricing), price_in(model, layout, schedule, machine),
-                   machine.taken_by_collectives());
+  return totals_of(work_of(model, layout, slice, pricing), price_in(model, layout, schedule, machine));
 }
 
 // Part of a layer: its operations from one kind to another.
@@ -61,8 +60,7 @@ workload::StageWork work_of_part(const workload::Model& model, const workload::L
 
 schedules::StageCosts part_costs(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                                  const LayerPart& part) {
-  return totals_of(work_of_part(model, layout, machine, part), price_in(model, layout, schedule_of(layout), machine),
-                   machine.taken_by_collectives());
+  return totals_of(work_of_part(model, layout, machine, part), price_in(model, layout, schedule_of(layout), machine));
 }
 
 // True if a ring exchange takes no longer than the attention of a whole block.
@@ -73,7 +71,7 @@ bool is_hidden(workload::Model model, const workload::Layout& layout, const Mach
   std::int64_t exchange_ps = 0;
   for (const schedules::Piece& piece : work_of_part(model, layout, machine, kLayerParts[1]).recipe.forward) {
     const bool is_exchange = piece.op == schedules::Op::layer_collective;
-    const std::int64_t ps = is_exchange ? price(piece.comm, piece.group, piece.amount) : piece.amount;
+    const std::int64_t ps = is_exchange ? price(piece.comm, piece.group, piece.amount).ps : piece.amount;
     std::int64_t& longest = is_exchange ? exchange_ps : block_ps;
     longest = std::max(longest, ps);
   }
@@ -183,8 +181,8 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
   if (measure == "both_ms") return {of, forward_ms + backward_ms};
   throw core::usage_error(
       "validation: measure '" + of.measure +
-      "' is not known; allowed: step_s tflops_per_gpu hidden_ktokens sent_nh forward_ms backward_ms "
-      "both_ms, experts_ or attention_ before these three");
+      "' is not known; allowed: step_s tflops_per_gpu hidden_ktokens sent_nh forward_ms backward_ms both_ms, experts_ "
+      "or attention_ before these three");
 }
 
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {

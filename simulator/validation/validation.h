@@ -64,7 +64,7 @@ struct ValidatedCollective {
 };
 std::vector<ValidatedCollective> validate(std::span<const CollectiveSweep> sweeps);
 
-// The sweep's machine with its fitted numbers fitted anew.
+// The sweep's machine with its fitted numbers refitted.
 Machine refitted(const CollectiveSweep& sweep);
 
 // One of the sweeps' tables, "collective_score", or "ring_tree" (8 H100). Empty if there is no table of that name.
@@ -100,7 +100,7 @@ struct ValidatedProduct {
 };
 std::vector<ValidatedProduct> validate(std::span<const ProductSweep> sweeps);
 
-// The sweep with `share` and `other_us` fitted anew.
+// The sweep with `share` and `other_us` refitted.
 ProductSweep refitted(ProductSweep sweep);
 
 // The table, with a row per sweep.

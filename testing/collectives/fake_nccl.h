@@ -23,6 +23,7 @@ class FakeNccl : public NcclApi {
   // Results of calls; then the states that are reported, in order. The last state repeats.
   int call_result = kNcclSuccess;
   int enroll_result = kNcclSuccess;
+  int version = 22809;
   mutable std::deque<int> states{kNcclSuccess};
   std::string words = "socket 3 was closed";  // NCCL's last error
 
@@ -33,7 +34,7 @@ class FakeNccl : public NcclApi {
   }
   int count(const std::string& call) const {
     int found = 0;
-    for (const std::string& one : calls()) found += one == call ? 1 : 0;
+    for (const std::string& text : calls()) found += text == call ? 1 : 0;
     return found;
   }
 
@@ -49,6 +50,7 @@ class FakeNccl : public NcclApi {
     return joined_;
   }
 
+  int version_code() const override { return version; }
   int make_identifier(NcclIdentifier& made) const override {
     made.bytes.fill(7);
     return call_result;

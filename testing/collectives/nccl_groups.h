@@ -1,5 +1,5 @@
 // For tests: processes that make NCCL's communicators for all groups of a training step, over a fake of NCCL's calls
-// that tells who joined what. A process here is whatever has a NotingNccl of its own: a thread, or one of mpirun's.
+// that records who joined what. A process here is whatever has a NotingNccl of its own: a thread, or one of mpirun's.
 #pragma once
 
 #include <array>
@@ -112,18 +112,18 @@ inline std::string joining_errors(const std::vector<std::vector<ChannelJoin>>& j
   std::vector<std::vector<std::int32_t>> members(channels.size());
   for (std::size_t rank = 0; rank < joined.size(); ++rank) {
     std::int32_t before = -1;
-    for (const ChannelJoin& one : joined[rank]) {
-      const std::string where = "rank " + std::to_string(rank) + ", channel " + std::to_string(one.channel);
-      if (one.channel <= before) return where + " was joined behind channel " + std::to_string(before);
-      before = one.channel;
-      if (channel_of.try_emplace(one.identifier, one.channel).first->second != one.channel) {
+    for (const ChannelJoin& join : joined[rank]) {
+      const std::string where = "rank " + std::to_string(rank) + ", channel " + std::to_string(join.channel);
+      if (join.channel <= before) return where + " was joined behind channel " + std::to_string(before);
+      before = join.channel;
+      if (channel_of.try_emplace(join.identifier, join.channel).first->second != join.channel) {
         return where + " has another channel's identifier";
       }
-      const backends::Channel& channel = channels[static_cast<std::size_t>(one.channel)];
-      if (one.num_ranks != static_cast<int>(channel.size())) return where + " has another number of ranks";
-      if (channel[static_cast<std::size_t>(one.rank)] != static_cast<std::int32_t>(rank))
+      const backends::Channel& channel = channels[static_cast<std::size_t>(join.channel)];
+      if (join.num_ranks != static_cast<int>(channel.size())) return where + " has another number of ranks";
+      if (channel[static_cast<std::size_t>(join.rank)] != static_cast<std::int32_t>(rank))
         return where + ": another rank";
-      members[static_cast<std::size_t>(one.channel)].push_back(static_cast<std::int32_t>(rank));
+      members[static_cast<std::size_t>(join.channel)].push_back(static_cast<std::int32_t>(rank));
     }
   }
   if (channel_of.size() != channels.size()) return "channels are of several communicators, or of none";

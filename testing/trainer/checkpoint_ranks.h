@@ -44,7 +44,7 @@ inline std::string error_of(const std::function<void()>& action) {
 
 // For tests: writers as threads that meet, tensors whose every element is known, and random ways to share them out.
 
-// Runs body on so many ranks; returns what each threw, empty where it threw nothing.
+// Runs body on this many ranks; returns what each threw, empty where it threw nothing.
 inline std::vector<std::string> run_writers(std::int32_t count,
                                             const std::function<void(const CheckpointRanks&)>& body) {
   std::vector<std::string> texts(static_cast<std::size_t>(count));

@@ -32,7 +32,7 @@ struct ModelOptions {
   std::int32_t stages = 1;
   std::int32_t microbatches = 1;
   bool split = false;                       // input and weight gradients apart, the latter last of all
-  bool patient = false;                     // collectives beside kernels are done as late as may be
+  bool patient = false;                     // collectives that overlap with kernels are done as late as possible
   bool lively = true;                       // values as lively() says, not GPT-2's initial ones
   core::DType gradient = core::DType::f32;  // as the store keeps gradients
   std::uint64_t seed = 1;
@@ -353,7 +353,7 @@ class Model {
 
   void add_gradient(std::size_t stage, std::size_t p, std::vector<float>& whole) {
     const workload::Parameter& parameter = ranks_[stage][0].store->parameters()[p];
-    const bool partial = is_partial_over_tensor(parameter, options_.shape.layout);
+    const bool partial = is_partial_over(schedules::GroupKind::tensor, parameter, options_.shape.layout);
     const bool same = parameter.split == workload::Split::none && !partial;
     const kernels::InOut of_first = ranks_[stage][0].store->gradients(0).of(p);
     for (std::size_t t = 0; t < ranks_[stage].size(); ++t) {

@@ -36,7 +36,7 @@
 namespace lockstep::trainer {
 
 struct QueuedOptions {
-  bool threads = true;  // else what is queued is done at once: the clocks alone tell
+  bool threads = true;  // otherwise queued work runs at once: only the clocks show
   std::uint64_t seed = 1;
   double late = 0.6;  // without threads: how often the host looks too early
 };

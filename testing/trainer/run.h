@@ -96,7 +96,7 @@ inline TrainResult run(const workload::Layout& layout) {
   return run(options_of(layout));
 }
 
-// So many steps of one run and, from their checkpoint, the rest of another; what the other has found.
+// This many steps of one run and, from their checkpoint, the rest of another; what the other has found.
 inline TrainResult resumed(TrainOptions before, TrainOptions after, std::int64_t steps) {
   const core::TemporaryFolder folder;
   before.steps = steps;
@@ -148,12 +148,12 @@ enum class Norms { compared, ignored };
 
 // Where the losses of one run are further from another's than `tolerance` of theirs (sums in another order), or norms
 // than ten times that; empty: nowhere.
-inline std::string difference(const TrainResult& one, const TrainResult& other, double tolerance,
+inline std::string difference(const TrainResult& single, const TrainResult& other, double tolerance,
                               Norms norms = Norms::compared) {
   const auto differ = [](double a, double b, double most) { return !(std::abs(a - b) <= most * std::abs(a)); };
-  if (one.steps.size() != other.steps.size()) return "another number of steps";
-  for (std::size_t i = 0; i < one.steps.size(); ++i) {
-    const StepReport& a = one.steps[i];
+  if (single.steps.size() != other.steps.size()) return "another number of steps";
+  for (std::size_t i = 0; i < single.steps.size(); ++i) {
+    const StepReport& a = single.steps[i];
     const StepReport& b = other.steps[i];
     if (a.step != b.step) return "the number of step " + std::to_string(i + 1);
     if (differ(a.loss, b.loss, tolerance)) return "the loss at step " + std::to_string(i + 1);
@@ -163,7 +163,7 @@ inline std::string difference(const TrainResult& one, const TrainResult& other, 
       return "the norm at step " + std::to_string(i + 1);
     }
   }
-  return differ(one.validation_loss, other.validation_loss, tolerance) ? "the validation loss" : "";
+  return differ(single.validation_loss, other.validation_loss, tolerance) ? "the validation loss" : "";
 }
 
 }  // namespace lockstep::trainer

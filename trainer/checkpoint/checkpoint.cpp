@@ -198,7 +198,7 @@ std::string found(const std::string& path) {
 
 void check_bytes(const InputFile& file, const FileEntry& entry) {
   if (file.bytes() == entry.sum.bytes) return;
-  throw damaged(file.path(), "it has " + std::to_string(file.bytes()) + " bytes, its manifest says " +
+  throw damaged(file.path(), "it has " + std::to_string(file.bytes()) + " bytes, its manifest has " +
                                  std::to_string(entry.sum.bytes));
 }
 
@@ -253,7 +253,7 @@ SafetensorsFile& Checkpoint::verified(std::size_t file) {
   const std::uint32_t crc32 = crc32_of(bytes);
   if (crc32 != entry.sum.crc32) {
     throw damaged(bytes.path(),
-                  "its checksum is " + crc32_text(crc32) + ", its manifest says " + crc32_text(entry.sum.crc32));
+                  "its checksum is " + crc32_text(crc32) + ", its manifest has " + crc32_text(entry.sum.crc32));
   }
   auto opened = std::make_unique<SafetensorsFile>(bytes.path());
   check_header(*opened, entry);

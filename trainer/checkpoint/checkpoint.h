@@ -30,7 +30,7 @@ struct CheckpointRanks {
 
 // All ranks call it, with the same folder (on a shared file system), manifest and `keep`. Each passes all pieces that
 // it has. Pieces that several ranks have (replicas of data-parallel and tensor-parallel ranks, tied weights) are
-// written by the first of them; together they have every element of every tensor that any rank lists. A tensor may be
+// written by the first such rank; together they have every element of every tensor that any rank lists. A tensor may be
 // listed twice. A folder has one writer at a time.
 //
 // Returns on all ranks once the checkpoint is on disk under its name, or throws on all ranks and leaves the earlier
@@ -85,7 +85,7 @@ void require_same(const std::string& what, const Integers& found, const Integers
 // The part of a checkpoint that comes from a parameter store: master weights and the moments that its optimizer
 // has, as tensors "master.NAME", "first_moment.NAME" and "second_moment.NAME".
 
-// Tensors and the pieces of them that a rank has, for save_checkpoint, Checkpoint::read and read_hugging_face. Valid as
+// Tensors and a rank's pieces, for save_checkpoint, Checkpoint::read and read_hugging_face. Valid as
 // long as the stores' runs are.
 struct Held {
   std::vector<WholeTensor> tensors;

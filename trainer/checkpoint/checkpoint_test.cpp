@@ -71,7 +71,7 @@ Manifest manifest_of(std::int64_t step) {
           .reals = {{"loss_scale", 65536}, {"tenth", 0.1}}};
 }
 
-// Saves known values from so many ranks.
+// Saves known values from this many ranks.
 void save(const std::string& folder, std::int64_t step, std::vector<Share>& shares, std::int32_t keep = 3) {
   for (Share& share : shares) share.fill(step);
   const auto errors = run_writers(static_cast<std::int32_t>(shares.size()), [&](const CheckpointRanks& ranks) {
@@ -218,7 +218,7 @@ TEST(Checkpoint, NamesOfStepsSortAndGrow) {
   EXPECT_EQ(checkpoint_name(123456789012), "step-123456789012");
 }
 
-// ---- a rank that fails: all ranks hear of it, and what was there stays
+// ---- a rank that fails: all ranks report it, and what was there stays
 
 TEST(SaveCheckpoint, WhatDoesNotMakeUpTheWholeIsRefusedOnAllRanks) {
   const TemporaryFolder folder;

@@ -47,8 +47,8 @@ std::map<std::string, std::string> weight_map_of(const std::string& index) {
   for (const auto& [tensor, file] : map->items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || core::has_control_character(name) || std::filesystem::path(name).has_parent_path()) {
-      throw core::usage_error(
-          fmt::format("{}: weight_map of \"{}\" is {}; allowed: names of files beside it", index, tensor, file.dump()));
+      throw core::usage_error(fmt::format("{}: weight_map of \"{}\" is {}; allowed: names of files in its folder",
+                                          index, tensor, file.dump()));
     }
     files[tensor] = name;
   }
@@ -236,8 +236,8 @@ HuggingFaceNames::HuggingFaceNames(const workload::Model& model)
   if (llama_ || is_gpt2(model)) return;
   throw core::usage_error("model " + model.name +
                           " is neither Hugging Face's GPT-2 nor its Llama, which --init-from and --export take; "
-                          "allowed: experts=0, and all of biases, learned positions and "
-                          "norm=layer, or gated=yes, norm=rms and rotary positions of halves");
+                          "allowed: experts=0, and all of biases, learned positions and norm=layer, or gated=yes, "
+                          "norm=rms and rotary positions of halves");
 }
 
 std::vector<FileTensor> HuggingFaceNames::tensors_of(const WholeTensor& ours) const {
@@ -307,7 +307,7 @@ void write_hugging_face(const HuggingFaceNames& names, const std::string& path, 
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::vector<float> values(static_cast<std::size_t>(elems_of(tensors[t].shape)));
     whole(t, values);
-    std::span<const float> left = values;  // parts contain the rows one after the other
+    std::span<const float> left = values;  // the parts together contain the rows in order
     for (const FileTensor& part : names.tensors_of(tensors[t])) {
       const auto of_part = left.first(static_cast<std::size_t>(elems_of(part.shape)));
       left = left.subspan(of_part.size());
@@ -405,7 +405,7 @@ std::string unused_in(const WeightFiles& file, const HuggingFaceNames& names, co
 
 std::string check_model_folder(const WeightFiles& file, const workload::Model& model) {
   const HuggingFaceNames names(model);
-  const ConfigFindings config = config_beside(file.path(), model);
+  const ConfigFindings config = config_for(file.path(), model);
   if (config.problems.empty()) require_same(file.path(), names.sizes_in(file), names.sizes());
   std::vector<std::string> problems;
   if (!config.problems.empty())

@@ -89,7 +89,7 @@ class HuggingFaceNames {
   std::string words_;
 };
 
-// Writes tensors, which `whole` fills one by one in our layout, as f32. GPT-2 is written without a prefix, as in the
+// Writes tensors, each filled by `whole` in our layout, as f32. GPT-2 is written without a prefix, as in the
 // published gpt2, Llama with one; the head is written only if it is not the word embedding.
 void write_hugging_face(const HuggingFaceNames& names, const std::string& path, std::span<const WholeTensor> tensors,
                         const std::function<void(std::size_t tensor, std::span<float> values)>& whole);
@@ -111,7 +111,7 @@ struct ConfigFindings {
   std::vector<std::string> unknown;   // names
 };
 // Without a config.json nothing is found. Throws a usage Error if it is not a JSON object.
-ConfigFindings config_beside(const std::string& weights_file, const workload::Model& model);
+ConfigFindings config_for(const std::string& weights_file, const workload::Model& model);
 
 // Checks a model folder before anything is read: the files have every tensor of the model, in its shape, and no other
 // than known buffers, and config.json has nothing that our model has not. Throws a usage Error of one line that names

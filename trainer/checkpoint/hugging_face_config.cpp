@@ -93,8 +93,8 @@ constexpr const char* kNoEffect =
 // are unknown.
 constexpr const char* kEffect =
     "bias norm rope rotary alibi window softcap soft_cap multiplier scaling scale scalar logit residual parallel "
-    "expert moe lora_rank clip attn attention layer_types quantization compression interleave causal activation "
-    "act_fn mlp ffn kv qk sink query mup encoder pruned embed positions nextn swiglu head_dim pos_emb new_decoder";
+    "expert moe lora_rank clip attn attention layer_types quantization compression interleave causal activation act_fn "
+    "mlp ffn kv qk sink query mup encoder pruned embed positions nextn swiglu head_dim pos_emb new_decoder";
 
 std::vector<std::string> words_of(const char* names) {
   std::istringstream in(names);
@@ -145,7 +145,7 @@ void flatten_rope(json& config, const workload::Model& model) {
 
 }  // namespace
 
-ConfigFindings config_beside(const std::string& weights_file, const workload::Model& model) {
+ConfigFindings config_for(const std::string& weights_file, const workload::Model& model) {
   ConfigFindings findings;
   findings.file = (std::filesystem::path(weights_file).parent_path() / "config.json").string();
   if (!std::filesystem::exists(findings.file)) return findings;

@@ -40,7 +40,7 @@ class ConfigUnion : public testing::Test {
  protected:
   ConfigFindings found(const std::string& model, const json& config) const {
     std::ofstream(folder_ / "config.json") << config;
-    return config_beside(folder_ / "model.safetensors", workload::parse_model(model));
+    return config_for(folder_ / "model.safetensors", workload::parse_model(model));
   }
   // Each setting of `names` alone, with this value, has this fate, and is named.
   void expect(Fate fate, const std::string& names, const std::string& value, const std::string& model,
@@ -154,9 +154,9 @@ TEST_F(ConfigUnion, WhatHasNoEffectIsTakenAndWhatIsUnknownIsNoted) {
       "vocab_size hidden_size intermediate_size n_embd n_inner n_positions n_ctx max_position_embeddings "
       "original_max_position_embeddings attention_dropout attn_pdrop resid_pdrop embd_pdrop hidden_dropout "
       "residual_dropout embedding_dropout activation_dropout classifier_dropout layerdrop dropout emb_pdrop "
-      "attention_softmax_in_fp32 scale_attention_softmax_in_fp32 reorder_and_upcast_attn pretraining_tp "
-      "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout "
-      "max_window_layers use_sliding_window";
+      "attention_softmax_in_fp32 scale_attention_softmax_in_fp32 reorder_and_upcast_attn pretraining_tp summary_type "
+      "summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout max_window_layers "
+      "use_sliding_window";
   expect_llama(Fate::taken, no_effect, "16");
   expect_gpt2(Fate::taken, no_effect, "16");
   const std::string unknown =
@@ -187,13 +187,13 @@ TEST_F(ConfigUnion, WindowsCountAgainstTheSequence) {
             std::vector<std::string>{"num_key_value_heads is 8, the model's is 2"});
 }
 
-class ConfigBeside : public testing::Test {
+class ConfigFile : public testing::Test {
  protected:
   std::string refusal(const std::string& config, const workload::Model& model) const {
     std::ofstream(folder_ / "config.json") << config;
     std::string all;
     const std::string refused = core::refusal_of([&] {
-      const ConfigFindings found = config_beside(folder_ / "model.safetensors", model);
+      const ConfigFindings found = config_for(folder_ / "model.safetensors", model);
       for (const std::string& problem : found.problems) all += problem + "\n";
       for (const std::string& name : found.unknown) all += "unknown: " + name + "\n";
     });
@@ -202,13 +202,13 @@ class ConfigBeside : public testing::Test {
   core::TemporaryFolder folder_;
 };
 
-// As Meta's Llama 3 8B has it, with what is of no account here.
+// As in Meta's Llama 3 8B, with fields that do not matter here.
 constexpr const char* kLlama3 =
     R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false, "hidden_act": "silu",
   "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_scaling": null,
   "rope_theta": 500000.0, "tie_word_embeddings": false, "vocab_size": 128256})";
 
-TEST_F(ConfigBeside, OfTheSameModelIsFineAndOfAnotherIsRefused) {
+TEST_F(ConfigFile, OfTheSameModelIsFineAndOfAnotherIsRefused) {
   workload::Model model = workload::parse_model("llama3-8b");
   EXPECT_EQ(refusal(kLlama3, model), "");
   model.rope_theta = 10000;
@@ -217,7 +217,7 @@ TEST_F(ConfigBeside, OfTheSameModelIsFineAndOfAnotherIsRefused) {
             std::string::npos);
 }
 
-TEST_F(ConfigBeside, WhatIsLeftOutIsTransformersDefault) {
+TEST_F(ConfigFile, WhatIsLeftOutIsTransformersDefault) {
   const workload::Model model = workload::parse_model("llama2-7b");
   EXPECT_EQ(refusal(R"({"rms_norm_eps": 1e-5, "num_key_value_heads": null})", model), "");
   EXPECT_NE(refusal("{}", model).find("rms_norm_eps is 1e-06, the model's is 1e-05"), std::string::npos);
@@ -228,7 +228,7 @@ TEST_F(ConfigBeside, WhatIsLeftOutIsTransformersDefault) {
             std::string::npos);
 }
 
-TEST_F(ConfigBeside, RotaryPositionsOfVersionFive) {
+TEST_F(ConfigFile, RotaryPositionsOfVersionFive) {
   const workload::Model model = workload::parse_model("llama2-7b,rope_theta=500000");
   const auto config = [](const char* type) {
     return std::string(R"({"rms_norm_eps": 1e-5, "rope_parameters": {"rope_theta": 500000.0, "rope_type": ")") + type +
@@ -240,7 +240,7 @@ TEST_F(ConfigBeside, RotaryPositionsOfVersionFive) {
             std::string::npos);
 }
 
-TEST_F(ConfigBeside, ScaledRotaryPositionsOfLlama31) {
+TEST_F(ConfigFile, ScaledRotaryPositionsOfLlama31) {
   const auto config = [](const char* field, const char* more) {
     return std::string(R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "rope_theta": 500000.0, ")") + field +
            R"(": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3", )" + more +
@@ -257,8 +257,8 @@ TEST_F(ConfigBeside, ScaledRotaryPositionsOfLlama31) {
   EXPECT_NE(refusal(kLlama3, model).find("rope_scaling is null"), std::string::npos);
 }
 
-TEST_F(ConfigBeside, NoneAndBrokenOnes) {
-  EXPECT_NO_THROW(config_beside(folder_ / "model.safetensors", workload::parse_model("llama2-7b")));
+TEST_F(ConfigFile, NoneAndBrokenOnes) {
+  EXPECT_NO_THROW(config_for(folder_ / "model.safetensors", workload::parse_model("llama2-7b")));
   EXPECT_EQ(refusal("[]", workload::parse_model("nano")), folder_ / "config.json" + " is not a JSON object");
   EXPECT_EQ(refusal("{", workload::parse_model("nano")).rfind(folder_ / "config.json" + ": not JSON: ", 0), 0U);
 }

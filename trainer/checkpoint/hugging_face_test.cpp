@@ -291,7 +291,7 @@ TEST(WeightFiles, OfAnIndexAreOneModel) {
   write_index("model-00001-of-00002.safetensors");
   EXPECT_NE(refusal().find("is not in model-00001-of-00002.safetensors"), std::string::npos);
   write_index("../elsewhere.safetensors");
-  EXPECT_NE(refusal().find("allowed: names of files beside it"), std::string::npos);
+  EXPECT_NE(refusal().find("allowed: names of files in its folder"), std::string::npos);
   write_index(R"(model-\n.safetensors)");
   EXPECT_NE(refusal().find(R"(is "model-\n.safetensors"; allowed: names of files)"), std::string::npos) << refusal();
   std::ofstream(folder / "model.safetensors.index.json") << R"({"weight_map":{"\nw":"model.safetensors"}})";

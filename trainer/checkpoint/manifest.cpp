@@ -112,7 +112,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "lockstep-checkpoint";
 constexpr std::int64_t kVersion = 1;
-// Between what the checksum is of and the checksum; behind it stands kEnd.
+// Between the text that the checksum covers and the checksum, which kEnd follows.
 constexpr std::string_view kBeforeSum = ",\n\"crc32\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 constexpr std::size_t kSumChars = 8;
@@ -131,7 +131,7 @@ Json runs_json(const std::vector<Interval>& intervals) {
   return rows;
 }
 
-// More elements than any tensor has, and intervals than any manifest: what a manifest says beyond them would overflow,
+// More elements than any tensor has, and intervals than any manifest: larger values in a manifest would overflow,
 // or use up the memory.
 constexpr std::int64_t kMostElems = std::int64_t{1} << 60;
 constexpr std::int64_t kMostIntervals = std::int64_t{1} << 24;
@@ -225,7 +225,7 @@ std::string_view checked(std::string_view text, const std::string& file) {
   const bool is_tail = last.substr(0, kBeforeSum.size()) == kBeforeSum && last.substr(tail - kEnd.size()) == kEnd;
   if (!is_tail || !parse_crc32(sum)) throw refuse();
   if (parse_crc32(sum) == crc32_of(body)) return body;
-  throw damaged(file, "its checksum is " + std::string(sum) + ", that of its text " + crc32_text(crc32_of(body)));
+  throw damaged(file, "its checksum is " + std::string(sum) + ", its text's is " + crc32_text(crc32_of(body)));
 }
 
 Json json_of(const std::string& text) {
@@ -326,7 +326,7 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartial = ".partial";
 constexpr std::size_t kDigits = 8;
 
-// Returns the step if the name is that of a checkpoint.
+// Returns the step if the name belongs to a checkpoint.
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (name.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
   const std::string_view digits = name.substr(kPrefix.size());

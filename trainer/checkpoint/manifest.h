@@ -12,7 +12,7 @@
 
 namespace lockstep::trainer {
 
-// Whole tensors, the pieces of them that ranks have, and a check that pieces make up the whole.
+// Whole tensors, the ranks' pieces of tensors, and a check that pieces make up the whole.
 
 using Shape = std::vector<std::int64_t>;
 std::int64_t elems_of(const Shape& shape);
@@ -73,7 +73,7 @@ std::string why_not_whole(std::vector<Interval> intervals, std::int64_t elems);
 //               "runs": {"master.wte.weight": [[begin, count], [begin, count, stride, times], ...], ...}}, ...],
 //    "crc32": "89abcdef"}            of all bytes before this last line
 //
-// A file has, of each tensor that it names, the elements of the runs one after the other, as F32.
+// For each tensor that it names, a file has the concatenated elements of the runs, as F32.
 
 using Integers = std::map<std::string, std::int64_t>;
 
@@ -111,7 +111,7 @@ std::string part_text(const Contents& part);
 Contents parse_part(std::string_view text);
 
 // The folder of a run's checkpoints:
-//   step-00000010/           a complete checkpoint: it gets this name once all of it is on disk
+//   step-00000010/           a complete checkpoint: it gets this name once it is completely on disk
 //   step-00000020.partial/   one being written or removed, now or when its writer was killed
 //   latest                   name of the last one written, and the CRC-32 of that name: "step-00000010 0123abcd"
 

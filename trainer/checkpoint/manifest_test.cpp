@@ -178,10 +178,10 @@ TEST_F(DamageTest, RefusalsSayWhatIsWrong) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_bytes(file, bytes);
   EXPECT_EQ(refusal(),
-            file + " is damaged: its checksum is " + crc32_text(crc32_of(bytes)) + ", its manifest says " + sum);
+            file + " is damaged: its checksum is " + crc32_text(crc32_of(bytes)) + ", its manifest has " + sum);
   bytes.resize(size - 4);
   write_bytes(file, bytes);
-  EXPECT_EQ(refusal(), file + " is damaged: it has " + std::to_string(size - 4) + " bytes, its manifest says " +
+  EXPECT_EQ(refusal(), file + " is damaged: it has " + std::to_string(size - 4) + " bytes, its manifest has " +
                            std::to_string(size));
   fs::remove(file);
   EXPECT_EQ(refusal(), "cannot read " + file + ": No such file or directory");

@@ -1,10 +1,8 @@
 #include "trainer/checkpoint/safetensors.h"
 
-#include <sys/stat.h>
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -13,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include "core/dtype.h"
@@ -46,55 +42,6 @@ std::optional<std::uint32_t> parse_crc32(std::string_view text) {
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   if (result.ec != std::errc() || crc32_text(value) != text) return std::nullopt;  // only one spelling is valid
   return value;
-}
-
-namespace {
-
-core::Error cannot_read(const std::string& path, const std::string& why) {
-  return core::usage_error("cannot read " + path + ": " + why);
-}
-
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
-std::int64_t bytes_of(const std::string& path, int descriptor) {
-  struct stat status {};
-  if (fstat(descriptor, &status) != 0) throw cannot_read(path, reason(errno));
-  if (!S_ISREG(status.st_mode)) throw cannot_read(path, "it is not a regular file");
-  return status.st_size;
-}
-
-}  // namespace
-
-InputFile::InputFile(const std::string& path) : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0) throw cannot_read(path, reason(errno));
-  try {
-    bytes_ = bytes_of(path, descriptor_);
-  } catch (...) {
-    close(descriptor_);
-    throw;
-  }
-}
-
-InputFile::~InputFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), bytes_(other.bytes_) {}
-
-void InputFile::read(std::int64_t begin, std::span<std::byte> into) const {
-  while (!into.empty()) {
-    const ssize_t got = pread(descriptor_, into.data(), into.size(), begin);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw cannot_read(path_, reason(errno));
-    if (got == 0) {
-      throw core::Error(core::Failure::wrong_data, path_ + " is truncated: it ends at byte " + std::to_string(begin));
-    }
-    begin += got;
-    into = into.subspan(static_cast<std::size_t>(got));
-  }
 }
 
 std::string read_text(const std::string& path) {
@@ -264,7 +211,7 @@ class HeaderReader {
       end = tensor.end;
     }
     if (end == data_bytes) return;
-    refuse("it has " + std::to_string(data_bytes) + " bytes of data, its header says " + std::to_string(end));
+    refuse("it has " + std::to_string(data_bytes) + " bytes of data, its header has " + std::to_string(end));
   }
 
   const std::string& file_;

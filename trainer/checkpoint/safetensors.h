@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/input_file.h"
 #include "core/output_file.h"
 
 namespace lockstep::trainer {
@@ -33,29 +34,7 @@ std::uint32_t crc32_of(std::string_view text);
 std::string crc32_text(std::uint32_t value);
 std::optional<std::uint32_t> parse_crc32(std::string_view text);
 
-// A file that is read at any place. Errors name the file and the system's reason.
-
-// Reading from several threads is fine.
-class InputFile {
- public:
-  // Throws a usage Error if there is no such regular file or it cannot be read.
-  explicit InputFile(const std::string& path);
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::int64_t bytes() const { return bytes_; }  // when it was opened
-  // Throws Error(wrong_data) if the file ends before.
-  void read(std::int64_t begin, std::span<std::byte> into) const;
-
- private:
-  std::string path_;
-  int descriptor_ = -1;
-  std::int64_t bytes_ = 0;
-};
+using core::InputFile;
 
 std::string read_text(const std::string& path);
 std::uint32_t crc32_of(const InputFile& file);
@@ -81,7 +60,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Sets the position of each tensor: one after the other in the order of the list.
+// Sets the position of each tensor: contiguous, in the order of the list.
 void place_tensors(std::vector<TensorInfo>& tensors);
 
 // N and the JSON, padded with spaces so that the data begin at a multiple of 8.
@@ -99,10 +78,10 @@ struct FileSum {
   std::uint32_t crc32 = 0;
 };
 
-// The file gets its name with commit(), once all of it is on disk.
+// The file gets its name with commit(), once it is completely on disk.
 class SafetensorsWriter {
  public:
-  // Sets the positions of the tensors: one after the other.
+  // Sets the positions of the tensors: contiguous.
   SafetensorsWriter(const std::string& path, std::vector<TensorInfo> tensors,
                     std::map<std::string, std::string> metadata);
   // Writes the bytes of all tensors in their order, in pieces of any size.

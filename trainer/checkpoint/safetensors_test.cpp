@@ -20,7 +20,7 @@ std::span<const std::byte> raw(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// A file of a JSON header and so many bytes of data.
+// A file of a JSON header and this many bytes of data.
 std::string file_text(const std::string& json, std::size_t data_bytes) {
   std::string text(8, '\0');
   const std::uint64_t length = json.size();
@@ -96,8 +96,8 @@ TEST(Safetensors, NarrowTypesAreReadAsF32) {
   for (std::size_t k = 0; k < values.size(); ++k) ASSERT_EQ(values[k], core::to_float(b[k + 2]));
   file.read(*file.find("h"), 2, values);
   for (std::size_t k = 0; k < values.size(); ++k) ASSERT_EQ(values[k], core::to_float(h[k + 2]));
-  std::vector<float> one(1);
-  EXPECT_EQ(error_of([&] { file.read(*file.find("i"), 0, one); }),
+  std::vector<float> integer(1);
+  EXPECT_EQ(error_of([&] { file.read(*file.find("i"), 0, integer); }),
             folder / "t" + ": tensor \"i\" is of dtype I32; allowed: F32, F16, BF16");
 }
 
@@ -123,9 +123,9 @@ TEST(Safetensors, WhatTheFormatForbidsIsRefused) {
   EXPECT_EQ(refusal(std::string("{}\0", 3), 0), "its header has a byte 0");
   EXPECT_EQ(refusal(R"({"__metadata__":null})", 0), "");
   EXPECT_EQ(refusal(R"({"__metadata__":3})", 0), "its metadata is not an object");
-  EXPECT_EQ(refusal("{}", 3), "it has 3 bytes of data, its header says 0");
+  EXPECT_EQ(refusal("{}", 3), "it has 3 bytes of data, its header has 0");
   EXPECT_EQ(refusal(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 7),
-            "it has 7 bytes of data, its header says 8");
+            "it has 7 bytes of data, its header has 8");
   EXPECT_EQ(refusal(one(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), 8),
             "tensor \"w\" is of unknown dtype \"F33\"");
   EXPECT_EQ(refusal(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -10,17 +9,12 @@
 #include <limits>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "core/error.h"
+#include "core/input_file.h"
 #include "core/random.h"
 
 namespace lockstep::trainer {
@@ -47,12 +41,12 @@ TokenText TokenText::part(std::size_t first, std::size_t count) const {
   LOCKSTEP_CHECK(first + count <= size(), "a part of the text");
   TokenText made;
   std::size_t begin = 0;
-  for (const Part& one : parts_) {
-    const std::size_t from = std::clamp(first, begin, begin + one.count);
-    const std::size_t to = std::clamp(first + count, begin, begin + one.count);
-    const auto* const data = static_cast<const std::byte*>(one.data);
-    made.append({data + (from - begin) * static_cast<std::size_t>(one.width), to - from, one.width});
-    begin += one.count;
+  for (const Part& part : parts_) {
+    const std::size_t from = std::clamp(first, begin, begin + part.count);
+    const std::size_t to = std::clamp(first + count, begin, begin + part.count);
+    const auto* const data = static_cast<const std::byte*>(part.data);
+    made.append({data + (from - begin) * static_cast<std::size_t>(part.width), to - from, part.width});
+    begin += part.count;
   }
   return made;
 }
@@ -111,9 +105,9 @@ std::optional<TokenText::Part> tokens_in(const std::string& file, std::span<cons
     const std::size_t there = bytes.size() - sizeof(Header);
     const auto count = static_cast<std::size_t>(std::max(header[2], 0));
     if (header[2] < 0 || there != count * static_cast<std::size_t>(kind.width)) {
-      throw core::usage_error(file + ": its header says " + std::to_string(header[2]) + " tokens of " +
+      throw core::usage_error(file + ": its header has " + std::to_string(header[2]) + " tokens of " +
                               std::to_string(kind.width) + " bytes, and " + std::to_string(there) +
-                              " bytes follow it; allowed: as many as it says");
+                              " bytes follow it; allowed: as many as its header states");
     }
     return TokenText::Part{bytes.data() + sizeof(Header), count, kind.width};
   }
@@ -149,45 +143,21 @@ void TokenFileWriter::commit() {
 
 namespace {
 
-core::Error cannot_read(const std::string& file, const std::string& why) {
-  return core::usage_error("cannot read " + file + ": " + why + "; allowed: a file of text that can be read");
-}
-
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
 struct MappedFile {
   std::shared_ptr<const void> owner;
   std::span<const std::uint8_t> bytes;
 };
 
-// Closes the file in every case: a mapping needs no descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& file) : number_(open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (number_ < 0) throw cannot_read(file, reason(errno));
-  }
-  ~Descriptor() { close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 MappedFile map(const std::string& file) {
-  const Descriptor descriptor(file);
-  struct stat status {};
-  if (fstat(descriptor.number(), &status) != 0) throw cannot_read(file, reason(errno));
-  if (!S_ISREG(status.st_mode)) throw cannot_read(file, "it is not a regular file");
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size == 0) throw cannot_read(file, "it is empty");
-  void* const address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.number(), 0);
-  if (address == MAP_FAILED) throw cannot_read(file, reason(errno));
-  std::shared_ptr<const void> owner(address, [size](void* mapped) { munmap(mapped, size); });
-  return {std::move(owner), {static_cast<const std::uint8_t*>(address), size}};
+  try {
+    const core::InputFile input(file);
+    if (input.bytes() == 0) throw core::usage_error("cannot read " + file + ": it is empty");
+    std::shared_ptr<const void> owner = input.mapped();
+    const auto* const data = static_cast<const std::uint8_t*>(owner.get());
+    return {std::move(owner), {data, static_cast<std::size_t>(input.bytes())}};
+  } catch (const core::Error& error) {
+    throw core::usage_error(error.what() + std::string("; allowed: a file of text that can be read"));
+  }
 }
 
 std::string name_of(std::span<const std::string> files) {
@@ -210,7 +180,7 @@ Corpus::Corpus(std::string name, Text text, std::int64_t length)
   training_tokens_ = text_.size() - std::max(text_.size() / 10, sequence);
 }
 
-// Maps the files as they are, one after the other.
+// Maps the files as they are, in order.
 Corpus::Text Corpus::mapped(std::span<const std::string> files) {
   Text text;
   text.is_bytes = !tokens_in(files.front(), map(files.front()).bytes).has_value();

@@ -74,13 +74,13 @@ class TokenFileWriter {
 // Copies share the text. Any thread may read it.
 class Corpus {
  public:
-  // Uses the files one after the other. Token files, and a single file of bytes, are memory-mapped: they take no memory
+  // Concatenates the files. Token files, and a single file of bytes, are memory-mapped: they take no memory
   // of their own, parts that are never drawn are never read, and they must not shrink meanwhile. Other text is encoded
   // here. `length`: tokens per sequence; each half needs one more. Throws a usage Error that names the file, its tokens
   // and the tokens needed.
   static Corpus of_files(std::span<const std::string> files, std::int64_t length,
                          const Tokenizer& tokenizer = Tokenizer::bytes());
-  // Passes on the tokens of such files in order, some at a time, without holding all of them: text is encoded as it is
+  // Passes on the tokens of such files in order, some at a time, without holding all tokens: text is encoded as it is
   // read. Returns the name of the corpus.
   static std::string read_files(std::span<const std::string> files, const Tokenizer& tokenizer,
                                 const Encoder::Sink& sink);

@@ -172,19 +172,19 @@ TEST_F(TokenFileTest, WhatDoesNotFitItsHeaderIsRefused) {
   const std::string path = tokens_file("t", ramp(0, 100, 1000), 1000);
   std::filesystem::resize_file(path, 1024 + 199);
   EXPECT_EQ(error_of({path}, 4), path +
-                                     ": its header says 100 tokens of 2 bytes, and 199 bytes follow it; allowed: as "
-                                     "many as it says");
+                                     ": its header has 100 tokens of 2 bytes, and 199 bytes follow it; allowed: as "
+                                     "many as its header states");
   const std::string text = file("text", std::string(3000, 'x'));
   const std::string good = tokens_file("good", ramp(0, 100, 1000), 1000);
   EXPECT_EQ(error_of({good, text}, 4), text + " has no tokens, and " + good + " has; allowed: files of one kind");
   EXPECT_EQ(error_of({text, good}, 4), good + " has tokens, and " + text + " is text; allowed: files of one kind");
   EXPECT_EQ(error_of({tokens_file("few", ramp(0, 17, 1000), 1000)}, 8),
             folder_ / "few" +
-                " is too short: 17 tokens; sequences of 8 tokens need at least 18 (one sequence and its "
-                "last target, for training and for validation)");
+                " is too short: 17 tokens; sequences of 8 tokens need at least 18 (one sequence and its last target, "
+                "for training and for validation)");
   TokenFileWriter many(folder_ / "many", 1000);
-  const std::int32_t one = 1;
-  EXPECT_THROW(many.write(std::span(&one, std::size_t{1} << 31)), core::Error) << "refused before they are read";
+  const std::int32_t value = 1;
+  EXPECT_THROW(many.write(std::span(&value, std::size_t{1} << 31)), core::Error) << "refused before they are read";
 }
 
 TEST(Synthetic, IsAFunctionOfItsSeed) {
@@ -238,7 +238,7 @@ TEST(Bigram, BigramByHandIsTheLowerOfTwoSmoothings) {
   // Pairs of "abab": ab twice, ba once; a stands before another token twice.
   const double around_unigram = (2 + 8 * (3.0 / 260)) / (2 + 8);
   EXPECT_NEAR(bigram_entropy_nats(bytes("abab"), bytes("ab"), kBytes), -std::log(around_unigram), 1e-12);
-  // A token that was never counted, behind one that was: add-one gives it 1 / 258, the other 8 / 260 / 10.
+  // A token that was never counted, after one that was: add-one gives it 1 / 258, the other 8 / 260 / 10.
   EXPECT_NEAR(bigram_entropy_nats(bytes("abab"), bytes("az"), kBytes), -std::log(1.0 / 258), 1e-12);
 }
 

@@ -10,10 +10,10 @@
 #include "core/error.h"
 #include "kernels/cast/cast.h"
 #include "parallel/parameters/device_memory.h"
-#include "trainer/model/grid_run.h"
 #include "trainer/model/layer_run.h"
 #include "trainer/model/part_run.h"
 #include "workload/layout.h"
+#include "workload/operations.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
@@ -50,12 +50,7 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
     const LayerPosition in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
     std::vector<parallel::EarlierSlice> slices;
     for (const Microbatch* const slice : earlier) slices.push_back(slice->parts[made->parts.size()]->slice());
-    if (stage.shape.layout.has_grid()) {
-      made->parts.push_back(std::make_unique<GridMlpRun>(stage, part, first));
-    } else {
-      made->parts.push_back(
-          std::make_unique<LayerRun>(stage, part, first, in_group, *at, *(at + 1), std::move(slices)));
-    }
+    made->parts.push_back(std::make_unique<LayerRun>(stage, part, first, in_group, *at, *(at + 1), std::move(slices)));
     ++at;
     first += workload::LayerIndices(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles).count;
   }
@@ -89,15 +84,17 @@ struct HostSide {
   HostCopy<std::int32_t> loads = {};  // [layer][expert] tokens
 };
 
-// Sets the ids of this rank's tokens, or of a slice of them.
+// Sets the ids of this rank's tokens in some of the sequences, or of a slice of them.
 void give_ids(core::Device& device, const GptShape& shape, std::span<const std::int32_t> ids,
-              HostCopy<std::int32_t>& to) {
-  to.resize(device, ids.empty() ? 0 : static_cast<std::size_t>(shape.rows()));
+              const GptShape::Sequences& which, HostCopy<std::int32_t>& to) {
+  to.resize(device, ids.empty() ? 0 : static_cast<std::size_t>(which.count * shape.length()));
   auto next = to.all().begin();
   const std::vector<std::int64_t> runs = shape.first_positions();
-  const auto all = static_cast<std::int64_t>(ids.size());
-  for (std::int64_t begin = 0; begin < all; begin += all / shape.layout.microbatch_size) {
-    for (const std::int64_t first : runs) next = std::copy_n(ids.begin() + begin + first, shape.run_length(), next);
+  const std::int64_t length = static_cast<std::int64_t>(ids.size()) / shape.layout.microbatch_size;
+  for (std::int64_t s = which.first; s < which.first + which.count && length > 0; ++s) {
+    for (const std::int64_t first : runs) {
+      next = std::copy_n(ids.begin() + s * length + first, shape.run_length(), next);
+    }
   }
 }
 
@@ -134,6 +131,21 @@ std::vector<std::int64_t> GptShape::first_positions() const {
 
 std::int64_t GptShape::run_length() const {
   return layout.cp == 1 ? model.sequence : model.sequence / chunks_of(context_of(layout));
+}
+
+// Together, the ranks along axis_of_embedding() look up all of their rows.
+GptShape::Sequences GptShape::looked_up() const {
+  if (!layout.has_grid()) return {0, layout.microbatch_size};
+  const workload::GridLinear linear = grid_linear(model, layout, workload::OperationKind::qkv);
+  const std::int64_t count = layout.grid.side * sequences();
+  const std::int64_t own = block_of(linear, workload::GridMatrix::x, tensor.index).first_row / length();
+  return {own / count * count, count};
+}
+
+GptShape::Sequences GptShape::of_loss() const {
+  if (!layout.has_grid()) return {0, layout.microbatch_size};
+  const workload::GridLinear linear = grid_linear(model, layout, workload::OperationKind::logits);
+  return {block_of(linear, workload::GridMatrix::y, tensor.index).first_row / length(), sequences()};
 }
 
 GptShape shape_of_slice(const GptShape& whole, std::int32_t slice) {
@@ -237,8 +249,8 @@ void GptStage::give(std::int32_t microbatch, std::span<const std::int32_t> token
   HostSide& host = state_->host[microbatch];
   const GptShape& shape = state_->stage_of(microbatch).shape;
   core::Device& device = state_->stage().workspace.memory.device();
-  if (state_->place.embedding) give_ids(device, shape, tokens, host.tokens);
-  if (state_->place.head) give_ids(device, shape, targets, host.targets);
+  if (state_->place.embedding) give_ids(device, shape, tokens, shape.looked_up(), host.tokens);
+  if (state_->place.head) give_ids(device, shape, targets, shape.of_loss(), host.targets);
   host.loads.resize(device, static_cast<std::size_t>(state_->place.layers * shape.model.experts));
 }
 

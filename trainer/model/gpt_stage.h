@@ -4,7 +4,7 @@
 //
 // Tensor parallelism follows Megatron-LM (Shoeybi et al. 2019, arXiv:1909.08053; sequence parallelism: Korthikanti et
 // al. 2022, arXiv:2205.05198, section 4.2.2). Rows are tokens, sequence by sequence; sequence-parallel ranks have equal
-// shares of the microbatch's rows, in order.
+// shares of the microbatch's rows, in order. In two or three dimensions: workload/grid_product.h.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,23 @@ struct GptShape {
   std::int64_t run_length() const;
   // Number of rows (tokens): of a microbatch, and of the ones that this rank has between layers.
   std::int64_t rows() const { return layout.microbatch_size * length(); }
-  std::int64_t own_rows() const { return layout.sequence_parallel ? rows() / tensor.ranks : rows(); }
+  std::int64_t own_rows() const { return rows() / row_parts(layout); }
+  // Number of whole sequences within tensor-parallel layers, and of their rows: on a grid its own, otherwise all.
+  std::int64_t sequences() const { return layout.microbatch_size / (layout.has_grid() ? row_parts(layout) : 1); }
+  std::int64_t layer_rows() const { return sequences() * length(); }
+  // Columns that this rank has between layers.
+  std::int64_t own_columns() const { return model.hidden / layout.grid.side; }
+  // Elements that ranks sum, or gather, of which each has own_rows() of own_columns().
+  std::int64_t shared_elems() const {
+    return layout.has_grid() ? layout.grid.side * own_rows() * own_columns() : rows() * model.hidden;
+  }
+  // The sequences of a microbatch whose tokens this rank's embedding looks up, and whose targets its loss needs.
+  struct Sequences {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+  };
+  Sequences looked_up() const;
+  Sequences of_loss() const;
 };
 
 // The shape of a slice of the tokens of microbatches.
@@ -126,7 +142,7 @@ class GptStage {
   BlockEnds ends_of(Block block, std::int32_t microbatch);
 
   // ---- messages. The first call allocates memory for the received data, which is freed after its use.
-  kernels::Out activations_in(std::int32_t microbatch);  // [own rows, hidden], from the previous stage
+  kernels::Out activations_in(std::int32_t microbatch);  // [own rows, own columns], from the previous stage
   kernels::In activations_out(std::int32_t microbatch);
   void activations_sent(std::int32_t microbatch);
   kernels::Out gradient_in(std::int32_t microbatch);  // gradient of activations_out, from the next stage

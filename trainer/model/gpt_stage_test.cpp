@@ -323,7 +323,7 @@ TEST_F(Gpt2StageTest, ALayerKeepsWhatThePaperSays) {
     return model.bytes_after_forward();
   };
   for (int variant = 0; variant < 18; ++variant) {
-    options_.shape.tensor.ranks = 1 << variant % 3;
+    options_.shape.tensor.ranks = options_.shape.layout.tp = 1 << variant % 3;
     options_.shape.layout.sequence_parallel = variant / 3 % 2 == 1;
     options_.shape.layout.recompute = kRecomputes[variant / 6];
     const GptShape& shape = options_.shape;

@@ -1,158 +1,195 @@
 #include "trainer/model/grid_run.h"
 
-#include <utility>
+#include <algorithm>
 
-#include "core/error.h"
-#include "kernels/activation/activation.h"
 #include "kernels/cast/cast.h"
+#include "kernels/copy/copy.h"
 #include "kernels/gemm/gemm.h"
 #include "parallel/parameters/device_memory.h"
+#include "workload/operations.h"
 
 namespace lockstep::trainer {
 
 using parallel::MemoryKind;
 using schedules::Comm;
+using schedules::GroupKind;
+using workload::GridForm;
 using workload::GridMatrix;
 using workload::GridProduct;
 using workload::GridStep;
 using workload::PieceName;
-using workload::Side;
-using Kind = workload::OperationKind;
 
-GridLinearRun::GridLinearRun(const StageContext& stage, Kind product, std::size_t weight, PartGradients& gradients)
+GridLinearRun::GridLinearRun(const StageContext& stage, workload::OperationKind product, workload::WeightIndex weight,
+                             PartGradients& gradients, const GridEnds& ends)
     : stage_(stage),
       linear_(grid_linear(stage.shape.model, stage.shape.layout, product)),
+      place_(place_of(linear_.grid, stage.shape.tensor.index)),
       weight_(weight),
       gradients_(gradients),
+      ends_(ends),
       forward_(forward_steps(linear_)),
       backward_(backward_steps(linear_)) {}
+
+kernels::In GridLinearRun::own_block(GridMatrix matrix) const {
+  if (matrix == GridMatrix::w) return stage_.store.weight(weight_.weight);
+  return (matrix == GridMatrix::x ? ends_.x : ends_.dy)->in();
+}
+
+kernels::In GridLinearRun::operand(GridMatrix matrix, std::int32_t number) {
+  const parallel::Tensor& fetched = panel(fetched_, matrix, number);
+  return fetched.given() ? fetched.in() : own_block(matrix);
+}
 
 parallel::Tensor GridLinearRun::make_panel(GridMatrix matrix, core::DType dtype) const {
   return stage_.workspace.memory.make(MemoryKind::buffers, dtype, panel_of(linear_, matrix).elems());
 }
 
-void GridLinearRun::make(parallel::Tensor& block, GridMatrix matrix) const {
-  if (!block.given()) block = stage_.make(block_of(linear_, matrix, stage_.shape.tensor.index).elems());
+parallel::Tensor& GridLinearRun::partial(GridMatrix matrix, std::int32_t number, core::DType dtype) {
+  parallel::Tensor& sum = panel(partial_, matrix, number);
+  sum = make_panel(matrix, dtype);
+  return sum;
 }
 
-kernels::In GridLinearRun::operand(GridMatrix matrix, std::int32_t number) {
-  if (const parallel::Tensor& fetched = panel(fetched_, matrix, number); fetched.given()) return fetched.in();
-  return matrix == GridMatrix::w ? stage_.store.weight(weight_) : (matrix == GridMatrix::x ? x : dy).in();
+parallel::Tensor& GridLinearRun::result(GridMatrix matrix, std::int32_t number) {
+  parallel::Tensor& block = matrix == GridMatrix::x ? *ends_.dx : *ends_.y;
+  if (number == 0) block = stage_.make(block_of(linear_, matrix, stage_.shape.tensor.index).elems());
+  return block;
+}
+
+bool GridLinearRun::is_last(PieceName what) const {
+  const Steps& steps = steps_of(what);
+  const auto at = steps.begin() + what.turn;
+  return std::none_of(at + 1, steps.end(),
+                      [&](const GridStep& step) { return !step.is_exchange() && step.product == at->product; });
 }
 
 parallel::Exchange GridLinearRun::exchange(PieceName what) {
   const GridStep& step = steps_of(what)[what.turn];
   if (step.comm == Comm::all_reduce) {
-    const kernels::InOut dw = gradients_.of(weight_);
+    const kernels::InOut dw = gradients_.of(weight_.weight);
     return {.input = dw.in(), .output = dw.out()};
   }
-  if (step.comm == Comm::broadcast || step.comm == Comm::all_gather) {
+  if (step.is_fetch()) {
     parallel::Tensor& to = panel(fetched_, step.matrix, step.number);
-    if (!to.given()) to = make_panel(step.matrix, stage_.shape.layout.compute);
-    const kernels::In block =
-        step.matrix == GridMatrix::w ? stage_.store.weight(weight_) : (step.matrix == GridMatrix::x ? x : dy).in();
-    return {.input = block, .output = to.out(), .root = step.root};
+    to = make_panel(step.matrix, stage_.shape.layout.compute);
+    return {.input = own_block(step.matrix), .output = to.out(), .root = step.root};
   }
   const kernels::In sum = panel(partial_, step.matrix, step.number).in();
-  if (step.matrix == GridMatrix::w) return {.input = sum, .output = gradients_.of(weight_).out(), .root = step.root};
-  parallel::Tensor& to = step.matrix == GridMatrix::x ? dx : y;
-  make(to, step.matrix);
-  return {.input = sum, .output = to.out(), .root = step.root};
+  if (step.matrix != GridMatrix::w)
+    return {.input = sum, .output = result(step.matrix, step.number).out(), .root = step.root};
+  return {.input = sum, .output = gradients_.of(weight_.weight).out(), .root = step.root};
+}
+
+void GridLinearRun::exchanged(PieceName what) {
+  const GridStep& step = steps_of(what)[what.turn];
+  if (!step.is_fetch()) panel(partial_, step.matrix, step.number).reset();
 }
 
 void GridLinearRun::run(PieceName what) {
   const GridStep& step = steps_of(what)[what.turn];
+  if (step.product == GridProduct::weight_gradient) {
+    weight_gradient(step);
+  } else if (is_local_sum(linear_, step.product)) {
+    add_to_block(step);
+  } else {
+    multiply(step, partial(made_by(step.product), step.number, stage_.shape.layout.compute).out());
+  }
+  release(step);
+}
+
+// In three dimensions the gathered gradient of y serves both products.
+void GridLinearRun::release(const GridStep& step) {
+  const bool keeps_dy = linear_.grid.form == GridForm::three && step.product == GridProduct::input_gradient;
+  for (const GridMatrix matrix : {GridMatrix::x, GridMatrix::w, GridMatrix::y}) {
+    const bool is_operand_of_later = step.product == GridProduct::input_gradient && matrix == GridMatrix::x;
+    if ((keeps_dy && matrix == GridMatrix::y) || is_operand_of_later) continue;
+    panel(fetched_, matrix, step.number).reset();
+  }
+}
+
+bool GridLinearRun::has_bias(const GridStep& step) const {
+  if (!weight_.has_bias || step.number > 0) return false;
+  return linear_.grid.form != GridForm::three || place_.along(axis_of_columns(linear_, GridMatrix::x)) == 0;
+}
+
+void GridLinearRun::multiply(const GridStep& step, const kernels::Out& to) {
   const workload::GridBlock w = panel_of(linear_, GridMatrix::w);
   const kernels::GemmShape shape{panel_of(linear_, GridMatrix::y).rows, w.columns, w.rows};
   const kernels::Context& where = stage_.workspace.where;
-  const auto partial = [&](GridMatrix matrix, core::DType dtype) -> parallel::Tensor& {
-    parallel::Tensor& sum = panel(partial_, matrix, step.number);
-    if (!sum.given()) sum = make_panel(matrix, dtype);
-    return sum;
-  };
-  const auto of = [&](GridMatrix matrix) { return operand(matrix, step.number); };
-  const core::DType dtype = stage_.shape.layout.compute;
-  switch (step.product) {
-    case GridProduct::input_gradient:
-      return kernels::run(kernels::GemmInputGradient{.shape = shape,
-                                                     .dy = of(GridMatrix::y),
-                                                     .w = of(GridMatrix::w),
-                                                     .dx = partial(GridMatrix::x, dtype).out()},
-                          where);
-    case GridProduct::weight_gradient: {
-      const parallel::Tensor& dw = partial(GridMatrix::w, core::DType::f32);
-      parallel::set_zero(stage_.workspace.memory.device(), where, dw.out());
-      return kernels::run(
-          kernels::GemmWeightGradient{
-              .shape = shape, .x = of(GridMatrix::x), .dy = of(GridMatrix::y), .dw = dw.inout()},
-          where);
-    }
-    default:
-      if (linear_.grid.form != workload::GridForm::three) return add_to_y(step);
-      kernels::run(
-          kernels::GemmForward{
-              .shape = shape, .x = of(GridMatrix::x), .w = of(GridMatrix::w), .y = partial(GridMatrix::y, dtype).out()},
-          where);
+  const kernels::In weight = operand(GridMatrix::w, step.number);
+  if (step.product == GridProduct::input_gradient) {
+    return kernels::run(
+        kernels::GemmInputGradient{.shape = shape, .dy = operand(GridMatrix::y, step.number), .w = weight, .dx = to},
+        where);
   }
+  const bool adds_bias = has_bias(step);
+  kernels::run(kernels::GemmForward{.shape = shape,
+                                    .epilogue = adds_bias ? kernels::Epilogue::bias : kernels::Epilogue::none,
+                                    .x = operand(GridMatrix::x, step.number),
+                                    .w = weight,
+                                    .bias = adds_bias ? stage_.store.weight(weight_.bias()) : kernels::In{},
+                                    .y = to},
+               where);
 }
 
-void GridLinearRun::add_to_y(const GridStep& step) {
-  const workload::GridBlock block = panel_of(linear_, GridMatrix::y);
+// The first product is written, the others are added.
+void GridLinearRun::add_to_block(const GridStep& step) {
+  const bool forward = step.product == GridProduct::forward;
   const kernels::Context& where = stage_.workspace.where;
-  make(y, GridMatrix::y);
-  const bool rounds = y.dtype() != core::DType::f32;
-  if (rounds && !f32_sum_.given()) {
-    f32_sum_ = stage_.workspace.memory.make(MemoryKind::buffers, core::DType::f32, y.elems());
+  const parallel::Tensor& block = result(made_by(step.product), step.number);
+  const bool rounds = block.dtype() != core::DType::f32;
+  const auto cast = [&](const parallel::Tensor& from, const parallel::Tensor& to) {
+    kernels::run(
+        kernels::Cast{.count = from.elems(), .from = from.dtype(), .to = to.dtype(), .x = from.in(), .y = to.out()},
+        where);
+  };
+  if (step.number == 0) {
+    multiply(step, block.out());
+    if (!rounds) return;
+    f32_sum_ = stage_.workspace.memory.make(MemoryKind::buffers, core::DType::f32, block.elems());
+    return cast(block, f32_sum_);
   }
-  const parallel::Tensor& sum = rounds ? f32_sum_ : y;
-  if (step.number == 0) parallel::set_zero(stage_.workspace.memory.device(), where, sum.out());
+  const workload::GridBlock w = panel_of(linear_, GridMatrix::w);
   kernels::run(kernels::GemmBatched{.batch = 1,
-                                    .m = block.rows,
-                                    .n = block.columns,
-                                    .k = panel_of(linear_, GridMatrix::x).columns,
-                                    .transpose_b = true,
+                                    .m = panel_of(linear_, GridMatrix::y).rows,
+                                    .n = forward ? w.rows : w.columns,
+                                    .k = forward ? w.columns : w.rows,
+                                    .transpose_b = forward,
                                     .adds = true,
-                                    .a = operand(GridMatrix::x, step.number),
+                                    .a = operand(forward ? GridMatrix::x : GridMatrix::y, step.number),
                                     .b = operand(GridMatrix::w, step.number),
-                                    .sum = sum.inout()},
+                                    .sum = (rounds ? f32_sum_ : block).inout()},
                where);
   if (!rounds || step.number + 1 < linear_.grid.side) return;
-  kernels::run(
-      kernels::Cast{.count = sum.elems(), .from = core::DType::f32, .to = y.dtype(), .x = sum.in(), .y = y.out()},
-      where);
+  cast(f32_sum_, block);
+  f32_sum_.reset();
 }
 
-GridMlpRun::GridMlpRun(const StageContext& stage, std::int32_t part, std::size_t first)
-    : stage_(stage),
-      gradients_(stage.store.gradients(part)),
-      up_(stage, Kind::up, first + workload::LayerIndices(stage.shape.model).up.weight, gradients_),
-      down_(stage, Kind::down, first + workload::LayerIndices(stage.shape.model).down.weight, gradients_) {}
-
-GridLinearRun& GridMlpRun::layer_of(PieceName what) {
-  LOCKSTEP_CHECK(what.kind == Kind::up || what.kind == Kind::down, "a linear layer of an MLP");
-  return what.kind == Kind::up ? up_ : down_;
-}
-
-void GridMlpRun::run(PieceName what, schedules::Op /*op*/) {
-  if (what.kind != Kind::activation) return layer_of(what).run(what);
+// The owner of a block of the gradient begins its term with the gradient so far, which the sum then replaces; of
+// several owners the first.
+void GridLinearRun::weight_gradient(const GridStep& step) {
+  const workload::GridBlock w = panel_of(linear_, GridMatrix::w);
   const kernels::Context& where = stage_.workspace.where;
-  if (what.side == Side::forward) {
-    down_.x = stage_.make(up_.y.elems());
-    return kernels::run(kernels::GeluForward{.count = up_.y.elems(), .x = up_.y.in(), .y = down_.x.out()}, where);
+  const parallel::Tensor& dw = partial(GridMatrix::w, step.number, core::DType::f32);
+  parallel::set_zero(stage_.workspace.memory.device(), where, dw.out());
+  const kernels::InOut so_far = gradients_.of(weight_.weight);
+  const bool is_three = linear_.grid.form == GridForm::three;
+  const std::int32_t index = place_.along(GroupKind::tensor_column);
+  if (is_three || (index == step.number && place_.layer == 0)) {
+    kernels::CopyRows copy{1, so_far.elems};
+    copy.from = so_far.in();
+    copy.to = dw.out(is_three ? index * so_far.elems : 0, so_far.elems);
+    kernels::run(copy, where);
   }
-  up_.dy = stage_.make(up_.y.elems());
-  kernels::run(kernels::GeluBackward{.count = up_.y.elems(), .x = up_.y.in(), .dy = down_.dx.in(), .dx = up_.dy.out()},
+  const bool opens_bias = weight_.has_bias && step.number == 0;  // on all ranks, so that they hold as much memory
+  const kernels::InOut dbias = opens_bias ? gradients_.of(weight_.bias()) : kernels::InOut{};
+  kernels::run(kernels::GemmWeightGradient{.shape = {panel_of(linear_, GridMatrix::y).rows, w.columns, w.rows},
+                                           .with_bias = has_bias(step),
+                                           .x = operand(GridMatrix::x, step.number),
+                                           .dy = operand(GridMatrix::y, step.number),
+                                           .dw = dw.inout(),
+                                           .dbias = has_bias(step) ? dbias : kernels::InOut{}},
                where);
-}
-
-GptStage::Exchange GridMlpRun::exchange(PieceName what) {
-  return layer_of(what).exchange(what);
-}
-
-GptStage::BlockEnds GridMlpRun::ends_of(GptStage::Block block) {
-  GridLinearRun& first = block == GptStage::Block::down ? down_ : up_;
-  GridLinearRun& last = block == GptStage::Block::up ? up_ : down_;
-  return {&first.x, &last.dy, [&last] { return last.y.in(); }, &first.dx};
 }
 
 }  // namespace lockstep::trainer

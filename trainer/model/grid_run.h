@@ -1,6 +1,5 @@
-// The linear layers of an MLP whose tensor-parallel ranks form a grid (Layout::grid), on one rank: the steps of
-// workload/grid_product.h as pieces. There are no norms, embedding and loss over a grid: only benchmarks run it, for
-// one microbatch in a step.
+// A linear layer whose tensor-parallel ranks form a grid (Layout::grid), on one rank: the steps of
+// workload/grid_product.h as pieces of a layer or a head.
 #pragma once
 
 #include <array>
@@ -14,18 +13,27 @@
 
 namespace lockstep::trainer {
 
-// One layer, y = x w^T, without a bias. A piece's turn is the index of a step in the list of its direction.
+// This rank's blocks: the input and the gradient of the output, which are given, and the results, which are made. All
+// belong to the part.
+struct GridEnds {
+  parallel::Tensor* x;
+  parallel::Tensor* y;
+  parallel::Tensor* dy;
+  parallel::Tensor* dx;
+};
+
+// y = x w^T + bias. A piece's turn is the index of a step in the list of its direction.
 class GridLinearRun {
  public:
-  GridLinearRun(const StageContext& stage, workload::OperationKind product, std::size_t weight,
-                PartGradients& gradients);
-
-  // This rank's blocks: the input and the gradient of the output, which are given, and the results.
-  parallel::Tensor x = {}, dy = {};
-  parallel::Tensor y = {}, dx = {};
+  // The arguments must outlive this, also what `ends` points to.
+  GridLinearRun(const StageContext& stage, workload::OperationKind product, workload::WeightIndex weight,
+                PartGradients& gradients, const GridEnds& ends);
 
   void run(workload::PieceName what);
+  // True if this product is the last of its kind: its operands are not needed for another of them.
+  bool is_last(workload::PieceName what) const;
   parallel::Exchange exchange(workload::PieceName what);
+  void exchanged(workload::PieceName what);
 
  private:
   using Steps = std::vector<workload::GridStep>;
@@ -40,37 +48,29 @@ class GridLinearRun {
                           std::int32_t number) {
     return of[static_cast<std::size_t>(matrix)][static_cast<std::size_t>(number) % 2];
   }
+  kernels::In own_block(workload::GridMatrix matrix) const;
   // An operand of a product: what a step has fetched, or the rank's own block.
   kernels::In operand(workload::GridMatrix matrix, std::int32_t number);
   parallel::Tensor make_panel(workload::GridMatrix matrix, core::DType dtype) const;
-  void make(parallel::Tensor& block, workload::GridMatrix matrix) const;
-  void add_to_y(const workload::GridStep& step);
+  parallel::Tensor& partial(workload::GridMatrix matrix, std::int32_t number, core::DType dtype);
+  // The block of y, or of x's gradient; the first step that writes to it makes it.
+  parallel::Tensor& result(workload::GridMatrix matrix, std::int32_t number);
+  // True if this rank, among those with the same columns of y, adds the bias to the sum and counts its gradient.
+  bool has_bias(const workload::GridStep& step) const;
+  void multiply(const workload::GridStep& step, const kernels::Out& to);
+  void add_to_block(const workload::GridStep& step);
+  void weight_gradient(const workload::GridStep& step);
+  void release(const workload::GridStep& step);
 
   const StageContext& stage_;
   const workload::GridLinear linear_;
-  const std::size_t weight_;
+  const workload::GridCoordinates place_;
+  const workload::WeightIndex weight_;
   PartGradients& gradients_;
+  const GridEnds ends_;
   const Steps forward_, backward_;
   std::array<Panels, workload::kNumGridMatrices> fetched_, partial_;  // by matrix
-  parallel::Tensor f32_sum_;  // the sum y, if SUMMA's products add to it in another dtype
-};
-
-// The pair of an MLP with GELU between its layers; or one of them, whose ends are then put there.
-class GridMlpRun final : public PartRun {
- public:
-  GridMlpRun(const StageContext& stage, std::int32_t part, std::size_t first);
-
-  void run(workload::PieceName what, schedules::Op op) override;
-  GptStage::Exchange exchange(workload::PieceName what) override;
-  void exchanged(workload::PieceName /*what*/) override {}
-  GptStage::BlockEnds ends_of(GptStage::Block block) override;
-
- private:
-  GridLinearRun& layer_of(workload::PieceName what);
-
-  const StageContext& stage_;
-  PartGradients gradients_;
-  GridLinearRun up_, down_;
+  parallel::Tensor f32_sum_;  // the sum of a block, if SUMMA's products add to it in another dtype
 };
 
 }  // namespace lockstep::trainer

@@ -24,6 +24,20 @@ LayerRun::LayerRun(const StageContext& stage, std::int32_t part, std::size_t fir
       mlp_(static_cast<std::size_t>(stage.shape.layout.mlp_tiles)),
       mixture_(stage, indices_, first, activation_kind(), stage.router_bias.of_part(part)) {
   if (stage.context) context_ = parallel::make_context_attention(*stage.context, stage.workspace);
+  if (!stage.shape.layout.has_grid()) return;
+  const auto add = [&](Kind kind, WeightIndex weight, const GridEnds& ends) {
+    grid_.try_emplace(kind, stage, kind, weight.behind(first), gradients_, ends);
+  };
+  Tile& tile = mlp_.front();
+  add(Kind::qkv, indices_.qkv, {&n1_, &attention_.qkv, &d_qkv_, &d_n1_.sum});
+  add(Kind::projection, indices_.projection, {&attention_.o, &attention_out_.sum, &dh_, &d_o_});
+  add(Kind::up, indices_.up, {&n2_, &tile.saved.pre, &tile.d_pre, &d_n2_.sum});
+  add(Kind::down, indices_.down, {&tile.saved.act, &mlp_out_.sum, &out_.d, &tile.d_act});
+}
+
+bool LayerRun::runs_on_grid(PieceName what) {
+  if (!grid_.empty()) grid_.at(what.kind).run(what);
+  return !grid_.empty();
 }
 
 void LayerRun::run(PieceName what, Op op) {
@@ -48,6 +62,8 @@ GptStage::Exchange LayerRun::exchange(PieceName what) {
     return context_->exchange(what.side != Side::forward, workload::ExchangePosition::of_number(what.turn));
   }
   if (is_of_mixture(what.kind)) return mixture_.exchange(what);
+  if (what.kind == Kind::exchange_norm) return norm_run_.exchange();
+  if (!grid_.empty()) return grid_.at(what.kind).exchange(what);
   if (what.kind == Kind::keep_input) {
     in_.x = stage_.make_own_rows();
     return {x_part_.in(), in_.x.out()};
@@ -74,6 +90,8 @@ void LayerRun::exchanged(PieceName what) {
     return context_->exchanged(what.side != Side::forward, workload::ExchangePosition::of_number(what.turn));
   }
   if (is_of_mixture(what.kind)) return mixture_.exchanged(what);
+  if (what.kind == Kind::exchange_norm) return;
+  if (!grid_.empty()) return grid_.at(what.kind).exchanged(what);
   if (what.kind == Kind::keep_input) return x_part_.reset();
   if (!gathers(what)) sum_of(what).exchanged(stage_, rows_of(what));
   if (what.side == Side::regather && rows_of(what).is_last()) (what.kind == Kind::qkv ? n1_ : n2_).reset();
@@ -122,11 +140,12 @@ void LayerRun::give_up_core_output() {
 
 parallel::AttentionLayer LayerRun::attention() const {
   const workload::Model& config = stage_.shape.model;
-  return {.batch = stage_.shape.layout.microbatch_size,
+  const std::int64_t ranks = column_ranks(stage_.shape.layout);
+  return {.batch = stage_.shape.sequences(),
           .length = stage_.shape.length(),
           .hidden = config.hidden,
-          .heads = config.heads / stage_.shape.tensor.ranks,
-          .kv_heads = config.kv_heads / stage_.shape.tensor.ranks,
+          .heads = config.heads / ranks,
+          .kv_heads = config.kv_heads / ranks,
           .head_columns = config.head_size,
           .fp8 = fp8_,
           .earlier = earlier_,
@@ -198,9 +217,9 @@ void LayerRun::forward(PieceName what, Op op) {
   if (is_of_mixture(kind)) return mixture_forward(kind, keeps(op));
   switch (kind) {
     case Kind::attention_norm:
-      return attention_norm(keeps(op));
+      return attention_norm(what, keeps(op));
     case Kind::qkv:
-      return qkv(rows_of(what), keeps(op));
+      return qkv(what, keeps(op));
     case Kind::rotary:
       return rotate(attention_.qkv, false);
     case Kind::split_heads:
@@ -212,17 +231,17 @@ void LayerRun::forward(PieceName what, Op op) {
     case Kind::core:
       return context_ ? context_->core(what.turn) : core(keeps_core(op));
     case Kind::projection:
-      return project(rows_of(what), keeps_core(op));
+      return project(what, keeps_core(op));
     case Kind::mlp_norm:
-      return mlp_norm(op);
+      return mlp_norm(what, op);
     case Kind::keep_input:
       return keep_part_of_input();
     case Kind::up:
-      return up(tile_of(what), rows_of(what), keeps(op));
+      return up(tile_of(what), what, keeps(op));
     case Kind::activation:
       return activation(mlp_[tile_of(what)], keeps(op));
     case Kind::down:
-      return down(tile_of(what), rows_of(what), keeps(op));
+      return down(tile_of(what), what, keeps(op));
     case Kind::shared_experts:
       return shared_experts(op);
     default:
@@ -238,15 +257,15 @@ void LayerRun::input_gradient(PieceName what, Op op) {
     case Kind::shared_experts:
       return shared_experts_gradient();
     case Kind::down:
-      return down_gradient(tile_of(what), rows_of(what));
+      return down_gradient(tile_of(what), what);
     case Kind::activation:
       return activation_gradient(mlp_[tile_of(what)]);
     case Kind::up:
-      return up_gradient(tile_of(what), rows_of(what));
+      return up_gradient(tile_of(what), what);
     case Kind::mlp_norm:
-      return mlp_norm_backward(op);
+      return mlp_norm_backward(what, op);
     case Kind::projection:
-      return projection_gradient(rows_of(what));
+      return projection_gradient(what);
     case Kind::split_heads:
       return join_heads();
     case Kind::merge_context:
@@ -258,10 +277,10 @@ void LayerRun::input_gradient(PieceName what, Op op) {
     case Kind::rotary:
       return rotate(d_qkv_, true);
     case Kind::qkv:
-      return qkv_gradient(rows_of(what));
+      return qkv_gradient(what);
     default:
       LOCKSTEP_CHECK(kind == Kind::attention_norm, "a kernel of a layer");
-      return attention_norm_backward(op);
+      return attention_norm_backward(what, op);
   }
 }
 
@@ -270,28 +289,31 @@ void LayerRun::weight_gradient(PieceName what, Op op) {
   if (is_of_mixture(kind)) return mixture_.weight_gradient(kind, gradients_, n2_);
   switch (kind) {
     case Kind::down:
-      return down_weight_gradient(tile_of(what));
+      return down_weight_gradient(tile_of(what), what);
     case Kind::up:
-      return up_weight_gradient(tile_of(what));
+      return up_weight_gradient(tile_of(what), what);
     case Kind::shared_experts:
       return shared_experts_weight_gradient();
     case Kind::projection:
-      return projection_weight_gradient();
+      return projection_weight_gradient(what);
     default:
       LOCKSTEP_CHECK(kind == Kind::qkv, "a kernel of a layer");
-      return qkv_weight_gradient(op);
+      return qkv_weight_gradient(what, op);
   }
 }
 
-void LayerRun::attention_norm(bool keeps) {
-  n1_ = stage_.make_own_rows();
-  stage_.norm().forward(stage_.workspace, norm_weights(indices_.norm1), in_.x.in(), norm1_, n1_.out());
-  if (!keeps) norm1_.reset();
+void LayerRun::attention_norm(PieceName what, bool keeps) {
+  const parallel::NormLayer norm = norm_run_.begin(stage_, what);
+  if (norm.is_last()) n1_ = stage_.make_own_rows();
+  norm.forward(stage_.workspace, norm_weights(indices_.norm1), in_.x.in(), norm1_, n1_.out());
+  if (norm_run_.ends(norm) && !keeps) norm1_.reset();
 }
 
-void LayerRun::qkv(const RowTile& rows, bool keeps) {
-  attention().qkv(stage_.workspace, column_parallel(indices_.qkv), n1_all_.of(n1_).in(), attention_, rows);
-  if (!rows.is_last()) return;
+void LayerRun::qkv(PieceName what, bool keeps) {
+  if (!runs_on_grid(what)) {
+    attention().qkv(stage_.workspace, column_parallel(indices_.qkv), n1_all_.of(n1_).in(), attention_, rows_of(what));
+  }
+  if (!is_last(what)) return;
   n1_all_.reset();
   if (!keeps) n1_.reset();
 }
@@ -311,12 +333,15 @@ void LayerRun::split_heads(bool keeps) {
   if (keeps || !is_selective()) attention_.qkv.reset();
 }
 
-void LayerRun::project(const RowTile& rows, bool keeps) {
+void LayerRun::project(PieceName what, bool keeps) {
   if (context_ && !keeps) context_->forget();
-  attention().of_projection().of_tile(rows).forward(stage_.workspace, row_parallel(indices_.projection),
-                                                    rows.of(core_output()), attention_out_.begin(stage_, rows));
-  attention_out_.end(stage_, rows);
-  if (!keeps && rows.is_last()) give_up_core_output();
+  if (!runs_on_grid(what)) {
+    const RowTile rows = rows_of(what);
+    attention().of_projection().of_tile(rows).forward(stage_.workspace, row_parallel(indices_.projection),
+                                                      rows.of(core_output()), attention_out_.begin(stage_, rows));
+    attention_out_.end(stage_, rows);
+  }
+  if (!keeps && is_last(what)) give_up_core_output();
 }
 
 void LayerRun::keep_part_of_input() {
@@ -330,15 +355,20 @@ void LayerRun::keep_part_of_input() {
   in_.x.reset();
 }
 
-void LayerRun::projection_gradient(const RowTile& rows) {
+void LayerRun::projection_gradient(PieceName what) {
+  if (runs_on_grid(what)) return;
+  const RowTile rows = rows_of(what);
   d_o_ = attention().projection_gradient(stage_.workspace, weight(indices_.projection), dh_all_.of(dh_).in(), rows,
                                          std::move(d_o_));
   if (context_) context_->begin_backward(d_o_.in());
 }
 
-void LayerRun::projection_weight_gradient() {
-  attention().of_projection().weight_gradient(stage_.workspace, core_output(), dh_all_.of(dh_).in(),
-                                              gradients(indices_.projection));
+void LayerRun::projection_weight_gradient(PieceName what) {
+  if (!runs_on_grid(what)) {
+    attention().of_projection().weight_gradient(stage_.workspace, core_output(), dh_all_.of(dh_).in(),
+                                                gradients(indices_.projection));
+  }
+  if (!is_last(what)) return;
   has_projected_ = true;
   dh_all_.reset();
   if (!in_.x.given()) dh_.reset();  // attention_norm_backward has run before
@@ -367,24 +397,32 @@ void LayerRun::core_gradient_ends() {
   if (has_projected_) give_up_core_output();
 }
 
-void LayerRun::qkv_gradient(const RowTile& rows) {
+void LayerRun::qkv_gradient(PieceName what) {
+  if (runs_on_grid(what)) return;
+  const RowTile rows = rows_of(what);
   attention().of_qkv().of_tile(rows).input_gradient(stage_.workspace, weight(indices_.qkv), rows.of(d_qkv_.in()),
                                                     d_n1_.begin(stage_, rows));
   d_n1_.end(stage_, rows);
 }
 
-void LayerRun::qkv_weight_gradient(Op op) {
-  attention().of_qkv().weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(indices_.qkv));
+void LayerRun::qkv_weight_gradient(PieceName what, Op op) {
+  if (!runs_on_grid(what)) {
+    attention().of_qkv().weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(indices_.qkv));
+  }
+  if (!is_last(what)) return;
   d_qkv_.reset();
   n1_.reset();
   n1_all_.reset();
   if (op == Op::weight_gradient) complete();
 }
 
-void LayerRun::attention_norm_backward(Op op) {
-  stage_.norm().backward_with_residual(stage_.workspace, weight(indices_.norm1), in_.x.in(), norm1_, dh_.in(),
-                                       d_n1_.sum.inout(),
-                                       norm1_gradients_.where(stage_, gradients_, op, indices_.norm1.behind(first_)));
+void LayerRun::attention_norm_backward(PieceName what, Op op) {
+  const parallel::NormLayer norm = norm_run_.begin(stage_, what);
+  norm.backward_with_residual(stage_.workspace, weight(indices_.norm1), in_.x.in(), norm1_, dh_.in(), d_n1_.sum.inout(),
+                              norm.is_first()
+                                  ? norm1_gradients_.where(stage_, gradients_, op, indices_.norm1.behind(first_))
+                                  : parallel::NormGradients{});
+  if (!norm_run_.ends(norm)) return;
   in_.d = std::move(d_n1_.sum);
   in_.x.reset();
   norm1_.reset();

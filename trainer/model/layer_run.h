@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "parallel/context/context_attention.h"
 #include "parallel/layers/layers.h"
 #include "parallel/layers/mixture.h"
+#include "trainer/model/grid_run.h"
 #include "trainer/model/part_run.h"
 #include "workload/parameters.h"
 
@@ -134,6 +136,12 @@ class LayerRun final : public PartRun {
   // leave it, it is the other way round.
   static bool gathers(PieceName what);
   RowSum& sum_of(PieceName what);
+  // Runs a piece of a product on a grid of ranks; false if they form none.
+  bool runs_on_grid(PieceName what);
+  // True for the last piece of a product.
+  bool is_last(PieceName what) const {
+    return grid_.empty() ? rows_of(what).is_last() : grid_.at(what.kind).is_last(what);
+  }
   bool keeps(Op op) const;
   bool is_selective() const;
   bool keeps_core(Op op) const { return keeps(op) && (!is_selective() || op == Op::recompute); }
@@ -146,35 +154,35 @@ class LayerRun final : public PartRun {
 
   // ---- attention (layer_run.cpp)
 
-  void attention_norm(bool keeps);
-  void qkv(const RowTile& rows, bool keeps);
+  void attention_norm(PieceName what, bool keeps);
+  void qkv(PieceName what, bool keeps);
   void core(bool keeps);
   // Context-parallel ranks have queries, keys and values one after the other.
   void split_heads(bool keeps);
-  void project(const RowTile& rows, bool keeps);
+  void project(PieceName what, bool keeps);
   kernels::In core_output() const;
   void give_up_core_output();
   // Called after the last use of the whole input.
   void keep_part_of_input();
 
-  void projection_gradient(const RowTile& rows);
-  void projection_weight_gradient();
+  void projection_gradient(PieceName what);
+  void projection_weight_gradient(PieceName what);
   void core_gradient();
   void join_heads();
   void core_gradient_ends();
-  void qkv_gradient(const RowTile& rows);
-  void qkv_weight_gradient(Op op);
-  void attention_norm_backward(Op op);
+  void qkv_gradient(PieceName what);
+  void qkv_weight_gradient(PieceName what, Op op);
+  void attention_norm_backward(PieceName what, Op op);
   void complete();
 
   // ---- the MLP (mlp_run.cpp)
 
   // The layer's own tile, or a mixture's shared experts.
   parallel::MlpLayer mlp() const;
-  void mlp_norm(Op op);
-  void up(std::size_t t, const RowTile& rows, bool keeps);
+  void mlp_norm(PieceName what, Op op);
+  void up(std::size_t t, PieceName what, bool keeps);
   void activation(Tile& tile, bool keeps);
-  void down(std::size_t t, const RowTile& rows, bool keeps);
+  void down(std::size_t t, PieceName what, bool keeps);
   // Writes a tile's output to the sum of all tiles, or adds it to that of the earlier ones.
   template <class Run>
   void add_tile(RowSum& sum, bool is_first, const RowTile& rows, const Run& run);
@@ -184,18 +192,18 @@ class LayerRun final : public PartRun {
   void add_to(parallel::Tensor& sum, parallel::Tensor& shared);
   void residual(Op op);
 
-  void down_gradient(std::size_t t, const RowTile& rows);
+  void down_gradient(std::size_t t, PieceName what);
   void activation_gradient(Tile& tile);
   // Tiles go backward from the last to the first.
-  void down_weight_gradient(std::size_t t);
-  void up_gradient(std::size_t t, const RowTile& rows);
+  void down_weight_gradient(std::size_t t, PieceName what);
+  void up_gradient(std::size_t t, PieceName what);
   void mixture_input_gradient(Kind kind);
   void shared_experts_gradient();
   // The router's weight gradient, which comes later, is the last user of the norm's output.
   void shared_experts_weight_gradient();
-  void up_weight_gradient(std::size_t t);
+  void up_weight_gradient(std::size_t t, PieceName what);
   // The gradient of the residual stream between the blocks.
-  void mlp_norm_backward(Op op);
+  void mlp_norm_backward(PieceName what, Op op);
 
   const StageContext& stage_;
   std::size_t first_;
@@ -208,8 +216,10 @@ class LayerRun final : public PartRun {
   std::vector<parallel::EarlierSlice> earlier_;
 
   parallel::Tensor x_part_;  // part of the input, with Layout::partition_activations
+  NormRun norm_run_;
 
-  // Forward. Shapes are [own rows, hidden], except for tensors with `all` in their name and those that blocks keep.
+  // Forward. Shapes are [own rows, own columns], except for tensors with `all` in their name and those that blocks
+  // keep.
   parallel::NormSaved norm1_;
   parallel::Tensor n1_;  // output of norm 1
   RowGather n1_all_;
@@ -241,6 +251,7 @@ class LayerRun final : public PartRun {
   HeldNormGradients norm1_gradients_;
   HeldNormGradients norm2_gradients_;
   MixtureRun mixture_;
+  std::map<Kind, GridLinearRun> grid_;  // the products of ranks in a grid
 };
 
 }  // namespace lockstep::trainer

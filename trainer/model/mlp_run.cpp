@@ -212,27 +212,32 @@ void LayerRun::add_tile(RowSum& sum, bool is_first, const RowTile& rows, const R
 
 parallel::MlpLayer LayerRun::mlp() const {
   const workload::Model& model = stage_.shape.model;
-  return {.rows = stage_.shape.rows(),
+  return {.rows = stage_.shape.layer_rows(),
           .hidden = model.hidden,
-          .inner = (is_mixture() ? model.shared_hidden : model.ffn_hidden) / stage_.shape.tensor.ranks / num_tiles(),
+          .inner =
+              (is_mixture() ? model.shared_hidden : model.ffn_hidden) / column_ranks(stage_.shape.layout) / num_tiles(),
           .activation = activation_kind(),
           .fp8 = fp8_};
 }
 
-void LayerRun::mlp_norm(Op op) {
-  h_ = stage_.make_own_rows();
-  n2_ = stage_.make_own_rows();
-  stage_.norm().forward_of_sum(stage_.workspace, norm_weights(indices_.norm2), in_.x.in(), attention_out_.sum.in(),
-                               norm2_, h_.out(), n2_.out());
+void LayerRun::mlp_norm(PieceName what, Op op) {
+  const parallel::NormLayer norm = norm_run_.begin(stage_, what);
+  if (norm.is_first()) h_ = stage_.make_own_rows();
+  if (norm.is_last()) n2_ = stage_.make_own_rows();
+  norm.forward_of_sum(stage_.workspace, norm_weights(indices_.norm2), in_.x.in(), attention_out_.sum.in(), norm2_,
+                      h_.out(), n2_.out());
   attention_out_.sum.reset();
-  if (!keeps(op)) norm2_.reset();
   // Full recomputation keeps only the input of a group's first layer; the others' inputs are recomputed.
   if (stage_.mode != Mode::train || (!keeps(op) && !position_.first_of_group)) in_.x.reset();
+  if (norm_run_.ends(norm) && !keeps(op)) norm2_.reset();
 }
 
-void LayerRun::up(std::size_t t, const RowTile& rows, bool keeps) {
-  mlp().up(stage_.workspace, column_parallel(indices_.tiles_up[t]), n2_all_.of(n2_).in(), mlp_[t].saved, rows);
-  if (!rows.is_last()) return;
+void LayerRun::up(std::size_t t, PieceName what, bool keeps) {
+  if (!runs_on_grid(what)) {
+    mlp().up(stage_.workspace, column_parallel(indices_.tiles_up[t]), n2_all_.of(n2_).in(), mlp_[t].saved,
+             rows_of(what));
+  }
+  if (!is_last(what)) return;
   if (is_last(t)) n2_all_.reset();
   if (keeps) return;
   if (is_last(t)) n2_.reset();
@@ -244,13 +249,17 @@ void LayerRun::activation(Tile& tile, bool keeps) {
   if (!keeps) tile.saved.pre.reset();
 }
 
-void LayerRun::down(std::size_t t, const RowTile& rows, bool keeps) {
+void LayerRun::down(std::size_t t, PieceName what, bool keeps) {
   parallel::Tensor& act = mlp_[t].saved.act;
-  add_tile(mlp_out_, is_first(t), rows, [&](const kernels::Out& y) {
-    mlp().of_down().of_tile(rows).forward(stage_.workspace, row_parallel(indices_.tiles_down[t]), rows.of(act.in()), y);
-  });
-  if (is_last(t)) mlp_out_.end(stage_, rows);
-  if (!keeps && rows.is_last()) act.reset();
+  if (!runs_on_grid(what)) {
+    const RowTile rows = rows_of(what);
+    add_tile(mlp_out_, is_first(t), rows, [&](const kernels::Out& y) {
+      mlp().of_down().of_tile(rows).forward(stage_.workspace, row_parallel(indices_.tiles_down[t]), rows.of(act.in()),
+                                            y);
+    });
+    if (is_last(t)) mlp_out_.end(stage_, rows);
+  }
+  if (!keeps && is_last(what)) act.reset();
 }
 
 void LayerRun::mixture_forward(Kind kind, bool keeps) {
@@ -289,7 +298,9 @@ void LayerRun::residual(Op op) {
   if (op == Op::recompute && position_.last_of_group) out_.x.reset();
 }
 
-void LayerRun::down_gradient(std::size_t t, const RowTile& rows) {
+void LayerRun::down_gradient(std::size_t t, PieceName what) {
+  if (runs_on_grid(what)) return;
+  const RowTile rows = rows_of(what);
   Tile& tile = mlp_[t];
   parallel::Tensor& made = has_activation() ? tile.d_act : tile.d_pre;
   made = mlp().down_gradient(stage_.workspace, weight(indices_.tiles_down[t]), tile.saved, d_out_all_.of(out_.d).in(),
@@ -303,16 +314,21 @@ void LayerRun::activation_gradient(Tile& tile) {
   tile.d_act.reset();
 }
 
-void LayerRun::down_weight_gradient(std::size_t t) {
-  mlp().of_down().weight_gradient(stage_.workspace, mlp_[t].saved.act.in(), d_out_all_.of(out_.d).in(),
-                                  gradients(indices_.tiles_down[t]));
+void LayerRun::down_weight_gradient(std::size_t t, PieceName what) {
+  if (!runs_on_grid(what)) {
+    mlp().of_down().weight_gradient(stage_.workspace, mlp_[t].saved.act.in(), d_out_all_.of(out_.d).in(),
+                                    gradients(indices_.tiles_down[t]));
+  }
+  if (!is_last(what)) return;
   mlp_[t].saved.act.reset();
   if (!is_first(t)) return;
   d_out_all_.reset();
   if (!h_.given()) out_.d.reset();  // mlp_norm_backward has run before
 }
 
-void LayerRun::up_gradient(std::size_t t, const RowTile& rows) {
+void LayerRun::up_gradient(std::size_t t, PieceName what) {
+  if (runs_on_grid(what)) return;
+  const RowTile rows = rows_of(what);
   add_tile(d_n2_, is_last(t), rows, [&](const kernels::Out& dx) {
     mlp().of_up().of_tile(rows).input_gradient(stage_.workspace, weight(indices_.tiles_up[t]),
                                                rows.of(mlp_[t].d_pre.in()), dx);
@@ -326,32 +342,38 @@ void LayerRun::mixture_input_gradient(Kind kind) {
 }
 
 void LayerRun::shared_experts_gradient() {
-  down_gradient(0, {});
+  down_gradient(0, {Kind::shared_experts, Side::input_gradient});
   if (has_activation()) activation_gradient(mlp_.front());
   d_shared_ = stage_.make_own_rows();
   mlp().of_up().input_gradient(stage_.workspace, weight(indices_.up), mlp_.front().d_pre.in(), d_shared_.out());
 }
 
 void LayerRun::shared_experts_weight_gradient() {
-  down_weight_gradient(0);
+  down_weight_gradient(0, {Kind::shared_experts, Side::weight_gradient});
   parallel::Tensor& d_pre = mlp_.front().d_pre;
   mlp().of_up().weight_gradient(stage_.workspace, n2_.in(), d_pre.in(), gradients(indices_.up));
   d_pre.reset();
 }
 
-void LayerRun::up_weight_gradient(std::size_t t) {
-  mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), mlp_[t].d_pre.in(),
-                                gradients(indices_.tiles_up[t]));
+void LayerRun::up_weight_gradient(std::size_t t, PieceName what) {
+  if (!runs_on_grid(what)) {
+    mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), mlp_[t].d_pre.in(),
+                                  gradients(indices_.tiles_up[t]));
+  }
+  if (!is_last(what)) return;
   mlp_[t].d_pre.reset();
   if (!is_first(t)) return;
   n2_.reset();
   n2_all_.reset();
 }
 
-void LayerRun::mlp_norm_backward(Op op) {
-  stage_.norm().backward_with_residual(stage_.workspace, weight(indices_.norm2), h_.in(), norm2_, out_.d.in(),
-                                       d_n2_.sum.inout(),
-                                       norm2_gradients_.where(stage_, gradients_, op, indices_.norm2.behind(first_)));
+void LayerRun::mlp_norm_backward(PieceName what, Op op) {
+  const parallel::NormLayer norm = norm_run_.begin(stage_, what);
+  norm.backward_with_residual(stage_.workspace, weight(indices_.norm2), h_.in(), norm2_, out_.d.in(), d_n2_.sum.inout(),
+                              norm.is_first()
+                                  ? norm2_gradients_.where(stage_, gradients_, op, indices_.norm2.behind(first_))
+                                  : parallel::NormGradients{});
+  if (!norm_run_.ends(norm)) return;
   dh_ = std::move(d_n2_.sum);
   h_.reset();
   norm2_.reset();

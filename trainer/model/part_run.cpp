@@ -138,7 +138,7 @@ void RouterBias::to_device(std::int64_t part, const parallel::Workspace& workspa
 
 parallel::NormGradients HeldNormGradients::where(const StageContext& stage, PartGradients& into, schedules::Op op,
                                                  workload::WeightIndex norm) {
-  const std::int64_t columns = stage.shape.model.hidden;
+  const std::int64_t columns = stage.shape.own_columns();
   const bool holds = op == schedules::Op::input_gradient;
   if (holds) {
     held_ = parallel::make_zeroed(stage.workspace.memory, stage.workspace.where, parallel::MemoryKind::gradients,
@@ -151,7 +151,7 @@ parallel::NormGradients HeldNormGradients::where(const StageContext& stage, Part
 
 void HeldNormGradients::release(const StageContext& stage, PartGradients& into, workload::WeightIndex norm) {
   if (!held_.given()) return;
-  const std::int64_t columns = stage.shape.model.hidden;
+  const std::int64_t columns = stage.shape.own_columns();
   for (std::size_t index = norm.weight; index < norm.end(); ++index) {
     const kernels::InOut sum = into.of(index);
     const auto begin = static_cast<std::int64_t>(index - norm.weight) * columns;
@@ -164,11 +164,30 @@ void HeldNormGradients::release(const StageContext& stage, PartGradients& into, 
   held_.reset();
 }
 
-namespace {
-
-std::int64_t all_elems(const StageContext& stage) {
-  return stage.shape.rows() * stage.shape.model.hidden;
+parallel::NormLayer NormRun::begin(const StageContext& stage, workload::PieceName what) {
+  using kernels::NormPart;
+  const bool rms = stage.shape.model.norm == workload::Norm::rms;
+  parallel::NormLayer norm{rms ? kernels::Norm::rms : kernels::Norm::layer, stage.shape.own_rows(),
+                           stage.shape.own_columns()};
+  if (!stage.shape.layout.has_grid()) return norm;
+  const bool is_first = (what.turn == 0) == (what.side == workload::Side::forward);
+  if (is_first) {
+    sums_ = stage.workspace.memory.make(parallel::MemoryKind::buffers, core::DType::f32,
+                                        norm.rows * kernels::sums_per_row(norm.norm));
+  }
+  norm.part = is_first ? NormPart::sums : NormPart::rest;
+  norm.ranks = stage.shape.layout.grid.side;
+  norm.sums = sums_.inout();
+  return norm;
 }
+
+bool NormRun::ends(const parallel::NormLayer& piece) {
+  if (piece.part == kernels::NormPart::sums) return false;
+  sums_.reset();
+  return true;
+}
+
+namespace {
 
 // Copies all rows, of which each tile has `own` rows of each rank, side by side.
 parallel::Tensor reordered(const StageContext& stage, const parallel::Tensor& rows, bool into_tiles) {
@@ -203,7 +222,7 @@ parallel::Tensor in_tile_order(const StageContext& stage, const parallel::Tensor
 }
 
 kernels::Out RowSum::begin(const StageContext& stage, const parallel::RowTile& tile) {
-  if (tile.is_first()) term_ = stage.make(all_elems(stage));
+  if (tile.is_first()) term_ = stage.make(stage.shape.shared_elems());
   return tile.of(term_.out());
 }
 
@@ -212,14 +231,14 @@ void RowSum::end(const StageContext& stage, const parallel::RowTile& tile) {
 }
 
 GptStage::Exchange RowSum::exchange(const StageContext& stage, const parallel::RowTile& tile) {
-  if (!stage.shape.layout.sequence_parallel) return {tile.of(term_.in()), tile.of(term_.out())};
+  if (!stage.shape.layout.shares_rows()) return {tile.of(term_.in()), tile.of(term_.out())};
   if (tile.is_first()) sum = stage.make_own_rows();
   return {tile.of(term_.in()), tile.of(sum.out())};
 }
 
 void RowSum::exchanged(const StageContext& stage, const parallel::RowTile& tile) {
   if (!tile.is_last()) return;
-  if (stage.shape.layout.sequence_parallel) {
+  if (stage.shape.layout.shares_rows()) {
     term_.reset();
   } else {
     sum = std::move(term_);
@@ -229,7 +248,8 @@ void RowSum::exchanged(const StageContext& stage, const parallel::RowTile& tile)
 GptStage::Exchange RowGather::exchange(const StageContext& stage, const parallel::Tensor& own,
                                        const parallel::RowTile& tile) {
   if (tile.is_first()) {
-    all_ = stage.workspace.memory.make(parallel::MemoryKind::buffers, stage.shape.layout.compute, all_elems(stage));
+    all_ = stage.workspace.memory.make(parallel::MemoryKind::buffers, stage.shape.layout.compute,
+                                       stage.shape.shared_elems());
   }
   return {tile.of(own.in()), tile.of(all_.out())};
 }

@@ -102,22 +102,18 @@ struct StageContext {
   parallel::Tensor make(std::int64_t elems) const {  // in the compute dtype
     return workspace.memory.make(parallel::MemoryKind::activations, shape.layout.compute, elems);
   }
-  parallel::Tensor make_own_rows() const { return make(shape.own_rows() * shape.model.hidden); }
+  parallel::Tensor make_own_rows() const { return make(shape.own_rows() * shape.own_columns()); }
   // The rows that a piece works on: all of them, or a tile (GptShape::row_tiles).
   parallel::RowTile rows_of(workload::PieceName what) const {
     if (shape.row_tiles == 1 || what.turn == 0) return {};
     return {what.turn - 1, shape.row_tiles};
-  }
-  parallel::NormLayer norm() const {
-    const bool rms = shape.model.norm == workload::Norm::rms;
-    return {rms ? kernels::Norm::rms : kernels::Norm::layer, shape.own_rows(), shape.model.hidden};
   }
   parallel::NormWeights norm_weights(workload::WeightIndex norm) const {
     return {store.weight(norm.weight), norm.has_bias ? store.weight(norm.bias()) : kernels::In{}};
   }
 };
 
-// The tensors between two parts: activations and their gradient, [own rows, hidden].
+// The tensors between two parts: activations and their gradient, [own rows, own columns].
 struct Boundary {
   parallel::Tensor x;
   parallel::Tensor d;
@@ -166,6 +162,20 @@ class HeldNormGradients {
   parallel::Tensor held_;  // gamma's, then beta's if there is one
 };
 
+// A norm as its pieces run it: one, or two of ranks in a grid, which sum the numbers of a row between them.
+
+class NormRun {
+ public:
+  // The layer of a piece. Call ends() after the piece.
+  parallel::NormLayer begin(const StageContext& stage, workload::PieceName what);
+  // True if the norm is complete.
+  bool ends(const parallel::NormLayer& piece);
+  GptStage::Exchange exchange() const { return {sums_.in(), sums_.out()}; }
+
+ private:
+  parallel::Tensor sums_;
+};
+
 // Exchanges of rows between blocks by tensor-parallel ranks: they sum their terms and, with sequence parallelism,
 // gather rows of which each has a share.
 //
@@ -182,7 +192,8 @@ parallel::Tensor in_row_order(const StageContext& stage, const parallel::Tensor&
 parallel::Tensor in_tile_order(const StageContext& stage, const parallel::Tensor& in_rows);
 
 // Sum over ranks: takes this rank's term of all rows and gives the sum of its own rows. With one rank the term is the
-// sum. Tiles come in ascending order.
+// sum. Tiles come in ascending order. (On a grid: over the ranks of an embedding, which have as many columns of as many
+// rows.)
 class RowSum {
  public:
   parallel::Tensor sum = {};

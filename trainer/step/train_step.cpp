@@ -163,7 +163,7 @@ void check_ranks(const TrainStep& made, const workload::Model& model, const work
   throw core::usage_error(
       model.name + " on " + std::to_string(ranks.size()) + " ranks of " + place + " needs about " +
       core::format_size(needed) + " (" + core::format_size(of(all, MemoryKind::activations)) +
-      " of it activations), and there are " + core::format_size(available_bytes) + "; what helps: " +
+      " for activations), and there are " + core::format_size(available_bytes) + "; what helps: " +
       (activations ? "--recompute full, a smaller --microbatch-size with more --microbatches, or a smaller --length"
                    : wider + "--dtype bf16, --zero 3 with more --dp, or a smaller --model"));
 }

@@ -21,7 +21,7 @@ struct TrainStep {
   schedules::Step step;                     // on all ranks
   schedules::Step forward;                  // on all ranks: forwards only, for validation and sampling
   std::vector<workload::StagePlan> stages;  // [stage of the pipeline]
-  workload::Layout layout;                  // covers the ranks that step together: all, or those of one replica
+  workload::Layout layout;                  // covers the ranks that step together: all, or one replica's
 };
 
 // Throws a usage Error that names the field, its value and valid values if the layout does not fit the model or this
@@ -49,7 +49,7 @@ std::vector<std::int32_t> stages_of(const TrainStep& made, std::int32_t pipeline
 // The memory that a rank will need, known before anything is allocated, so that a run that cannot fit is refused early.
 
 // The share of the bytes that a layer keeps for a microbatch until its backward that a split backward still needs from
-// I to W: the inputs of its four products and the gradients of their outputs. This is nearly all of them, because
+// I to W: the inputs of its four products and the gradients of their outputs. This is nearly everything, because
 // dropout masks and scores, which only I needs and which are a large part in Qi et al. 2023 (arXiv:2401.10241, table
 // 1), are not kept here; it exceeds 1 with recomputation.
 double kept_share_for_w(const workload::Model& model, const workload::Layout& layout);

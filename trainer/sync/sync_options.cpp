@@ -69,8 +69,9 @@ class Clock {
   }
   std::vector<Exchange> without_idle_pulls() const {
     std::vector<Exchange> kept;
-    for (const Exchange& one : order_) {
-      if (one.way == Exchange::Way::push || one.step <= replicas_[at(one.replica)].done) kept.push_back(one);
+    for (const Exchange& exchange : order_) {
+      if (exchange.way == Exchange::Way::push || exchange.step <= replicas_[at(exchange.replica)].done)
+        kept.push_back(exchange);
     }
     return kept;
   }

@@ -25,7 +25,7 @@ struct Exchange {
 struct ArrivalRules {
   std::int32_t replicas = 1;
   std::int64_t pushes = 1;     // by all replicas
-  std::int64_t staleness = 0;  // steps that a replica may be ahead of the slowest when it begins one
+  std::int64_t staleness = 0;  // number of steps by which a replica may be ahead of the slowest when it begins a step
   std::function<double(std::int32_t replica, std::int64_t step)> step_time;  // positive
 };
 
@@ -35,7 +35,7 @@ struct ArrivalRules {
 // not end within the pushes are not begun.
 std::vector<Exchange> arrival_order(const ArrivalRules& rules);
 
-// How data-parallel ranks (replicas) agree on weights in place of an all-reduce of every step's gradients.
+// How data-parallel ranks (replicas) agree on weights instead of an all-reduce of every step's gradients.
 //
 //   server:servers=S    Each step's gradients are pushed to S servers, each of which sums a part, and pulled from
 //   there;

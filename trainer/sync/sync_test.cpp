@@ -94,15 +94,15 @@ ArrivalRules rules_of(std::int32_t replicas, std::int64_t steps, std::int64_t st
 
 std::string text_of(const std::vector<Exchange>& order) {
   std::string text;
-  for (const Exchange& one : order) {
-    text += (text.empty() ? "" : " ") + std::string(one.way == Exchange::Way::push ? "+" : "-") +
-            std::to_string(one.replica) + "." + std::to_string(one.step);
+  for (const Exchange& exchange : order) {
+    text += (text.empty() ? "" : " ") + std::string(exchange.way == Exchange::Way::push ? "+" : "-") +
+            std::to_string(exchange.replica) + "." + std::to_string(exchange.step);
   }
   return text;
 }
 
-// Replica 1 takes three times as long. With no staleness all pull together, behind the slowest; with one step replica 0
-// may be one ahead of it.
+// Replica 1 takes three times as long. With no staleness all pull together, after the slowest; with one step replica 0
+// may be one step ahead.
 TEST(ArrivalOrder, IsTheOneDrawnByHand) {
   const auto slow = [](std::int32_t replica, std::int64_t) { return replica == 1 ? 3.0 : 1.0; };
   EXPECT_EQ(text_of(arrival_order(rules_of(2, 2, 0, slow))), "+0.1 +1.1 -0.2 -1.2 +0.2 +1.2");
@@ -124,17 +124,17 @@ TEST(ArrivalOrder, KeepsTheBound) {
       std::vector<std::int64_t> done(static_cast<std::size_t>(replicas));
       std::int64_t pushes = 0;
       double time = 0;
-      for (const Exchange& one : order) {
-        auto& own = done[static_cast<std::size_t>(one.replica)];
-        EXPECT_EQ(one.step, own + 1);
-        EXPECT_GE(one.time, time);
-        time = one.time;
-        if (one.way == Exchange::Way::pull) {
+      for (const Exchange& exchange : order) {
+        auto& own = done[static_cast<std::size_t>(exchange.replica)];
+        EXPECT_EQ(exchange.step, own + 1);
+        EXPECT_GE(exchange.time, time);
+        time = exchange.time;
+        if (exchange.way == Exchange::Way::pull) {
           EXPECT_LE(own - *std::min_element(done.begin(), done.end()), staleness);
         } else {
           ++own;
           ++pushes;
-          EXPECT_LE(one.missed, (2 * staleness + 1) * (replicas - 1));
+          EXPECT_LE(exchange.missed, (2 * staleness + 1) * (replicas - 1));
         }
       }
       EXPECT_EQ(pushes, 40 * replicas);

@@ -27,7 +27,7 @@ double square_of_gradients(RankModel& model) {
   return sum;
 }
 
-// The clipping factor is that of torch.nn.utils.clip_grad_norm_ (kernels::ClipFactor).
+// The clipping factor is the one of torch.nn.utils.clip_grad_norm_ (kernels::ClipFactor).
 void update_from_gradients(RankModel& model, const UpdateRules& rules, double norm) {
   float factor = 1;
   if (rules.most_norm > 0) factor = static_cast<float>(std::min(1.0, rules.most_norm / (norm + kernels::kClipEpsilon)));

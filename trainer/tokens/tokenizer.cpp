@@ -14,7 +14,7 @@ constexpr std::int32_t kNone = -1;
 struct Symbol {
   std::int32_t id;
   std::int32_t before;
-  std::int32_t behind;
+  std::int32_t next;
 };
 
 // Two neighbours that may be merged. Outdated if either has been merged with another one since.
@@ -54,8 +54,8 @@ void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& to) con
   }
   std::priority_queue<Candidate> candidates;
   const auto consider = [&](std::int32_t left) {
-    if (left == kNone || at(left).behind == kNone) return;
-    const std::int32_t right_id = at(at(left).behind).id;
+    if (left == kNone || at(left).next == kNone) return;
+    const std::int32_t right_id = at(at(left).next).id;
     if (const Join* const join = find(at(left).id, right_id)) {
       candidates.push({join->rank, left, at(left).id, right_id, join->joined});
     }
@@ -65,16 +65,16 @@ void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& to) con
     const Candidate best = candidates.top();
     candidates.pop();
     Symbol& left = at(best.left);
-    if (left.id != best.left_id || left.behind == kNone || at(left.behind).id != best.right_id) continue;
-    Symbol& right = at(left.behind);
+    if (left.id != best.left_id || left.next == kNone || at(left.next).id != best.right_id) continue;
+    Symbol& right = at(left.next);
     left.id = best.joined;
-    left.behind = right.behind;
+    left.next = right.next;
     right.id = kNone;
-    if (left.behind != kNone) at(left.behind).before = best.left;
+    if (left.next != kNone) at(left.next).before = best.left;
     consider(left.before);
     consider(best.left);
   }
-  for (std::int32_t i = count > 0 ? 0 : kNone; i != kNone; i = at(i).behind) to.push_back(at(i).id);
+  for (std::int32_t i = count > 0 ? 0 : kNone; i != kNone; i = at(i).next) to.push_back(at(i).id);
 }
 
 // ---- tokenizers
@@ -95,8 +95,9 @@ Tokenizer Tokenizer::bytes() {
 
 const Tokenizer::Added* Tokenizer::AddedTokens::at(std::string_view text, std::size_t at) const {
   if (!begins[static_cast<unsigned char>(text[at])]) return nullptr;
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Added& one) { return text.substr(at, one.content.size()) == one.content; });
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Added& added) {
+    return text.substr(at, added.content.size()) == added.content;
+  });
   return found == all.end() ? nullptr : &*found;
 }
 

@@ -27,11 +27,11 @@ enum class WordPattern : std::uint8_t { gpt2, llama3 };
 std::string_view expression_of(WordPattern pattern);
 
 // Every byte is in exactly one word; one that belongs to no character of UTF-8 is a word by itself. Letters, numbers
-// and spaces are those of Unicode 16, which Hugging Face's tokenizers 0.23.3 has, or of PCRE2 if it is newer.
+// and spaces are as in Unicode 16, which Hugging Face's tokenizers 0.23.3 has, or as in PCRE2 if it is newer.
 void for_each_word(WordPattern pattern, std::string_view text, const std::function<void(std::string_view)>& use);
 
 // Byte-pair encoding of a word (Sennrich, Haddow, Birch 2016, arXiv:1508.07909; on bytes: Radford et al. 2019, section
-// 2.2): of all neighbours that a merge joins, those of the first merge in the list are joined, leftmost first, until
+// 2.2): of all neighbours that a merge joins, the first merge in the list joins its own, leftmost first, until
 // none is left.
 
 // Finds tokens of a vocabulary by their bytes.
@@ -77,8 +77,8 @@ class Tokenizer {
  public:
   // One token per byte, 256 in all.
   static Tokenizer bytes();
-  // `path`: tokenizer.json, or vocab.json with merges.txt beside it, or a folder with either. Throws a usage Error of
-  // one line that names the file and the field that would change tokens and is not carried: other models than
+  // `path`: tokenizer.json, or vocab.json with merges.txt in its folder, or a folder with either. Throws a usage Error
+  // of one line that names the file and the field that would change tokens and is not supported: other models than
   // byte-level byte pairs, other word patterns than WordPattern's, a normalizer, and every field that is not known.
   static Tokenizer of_file(const std::string& path);
 

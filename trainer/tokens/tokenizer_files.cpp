@@ -103,7 +103,7 @@ constexpr std::array<Fields, 23> kFields{{
     {"TemplateProcessing", "type single pair special_tokens", ""},
     {"RobertaProcessing", "type sep cls trim_offsets add_prefix_space", ""},
     {"BertProcessing", "type sep cls", ""},
-    // Those of all fields of tokenizer_config.json that change the tokens of vocab.json.
+    // The fields of tokenizer_config.json that change the tokens of vocab.json.
     {"tokenizer_config", "do_lower_case add_bos_token add_eos_token", "[null, false]"},
     {"tokenizer_config", "tokenizer_class", R"([null, "GPT2Tokenizer", "GPT2TokenizerFast"])"},
 }};
@@ -223,7 +223,7 @@ class TokenizerReader {
       made_.leads_with_blank_ = step.value("add_prefix_space", true);
       const bool cuts = step.value("use_regex", true);
       if (pattern && (cuts || made_.leads_with_blank_)) {
-        throw refused(file_, "ByteLevel behind Split changes words; allowed: use_regex and add_prefix_space false");
+        throw refused(file_, "ByteLevel after Split changes words; allowed: use_regex and add_prefix_space false");
       }
       if (cuts) pattern = WordPattern::gpt2;
     }
@@ -290,10 +290,10 @@ class TokenizerReader {
     check("tokenizer_config", known, "tokenizer_config.json");
     made_.leads_with_blank_ = config.value("add_prefix_space", false);
     for (const auto& [id, token] : added.items()) {
-      json one = token;
-      one["id"] = json::parse(id);
-      std::int32_t next = id_in(one.at("id"));
-      read_added(one, next);
+      json object = token;
+      object["id"] = json::parse(id);
+      std::int32_t next = id_in(object.at("id"));
+      read_added(object, next);
     }
   }
 

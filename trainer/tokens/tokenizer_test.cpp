@@ -233,7 +233,7 @@ TEST_F(RefusedTokenizer, ASplitIsIsolatedOnlyOnceAndBeforeBytes) {
                  R"(words are cut by {"String":" "})");
 }
 
-// Token ids are those of tokenizers 0.23.3.
+// Token ids as given by tokenizers 0.23.3.
 TEST_F(RefusedTokenizer, AddedTokensMergesAndEndsAreThePackages) {
   const auto encoded = [&](const std::string& text, const auto& change) {
     EXPECT_EQ(refusal(change), "");

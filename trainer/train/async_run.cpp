@@ -111,7 +111,7 @@ void AsyncServer::push(const Exchange& exchange) {
   mail_.post(0, MailChannel::reports, {bytes_of(whole).begin(), bytes_of(whole).end()});
 }
 
-// The learning rate is that of the step number that the pushes so far make up, one per replica and step.
+// The learning rate belongs to the step number that the pushes so far make up, one per replica and step.
 void AsyncServer::update() {
   const std::int64_t step = updates_++ / options_.layout.dp + 1;
   UpdateRules rules{.optimizer = options_.optimizer, .step = updates_, .most_norm = options_.most_norm};
@@ -190,7 +190,7 @@ class Reports {
       steps.push_back(step_report());
       if (told_ < options_.steps) expect();
     }
-    if (!steps.empty()) steps.back().told_at_once = static_cast<std::int64_t>(steps.size());
+    if (!steps.empty()) steps.back().steps_reported = static_cast<std::int64_t>(steps.size());
     return steps;
   }
 
@@ -207,7 +207,7 @@ class Reports {
     step.sent_bytes = report_.sent_bytes;
     step.peak_bytes = trainer_.held_bytes().at_peak();
     step.most_bytes = parallel::total_of(trainer_.model().memory().at_peak());
-    step.told_at_once = 0;
+    step.steps_reported = 0;
     return step;
   }
 
@@ -236,12 +236,12 @@ void serve(const TrainOptions& options, const TrainStep& made, backends::MeshRan
 
 void replicate(const TrainOptions& options, const TrainStep& made, RankTrainer& trainer,
                const std::vector<Exchange>& order, TrainResult& result, const TrainObserver& observer) {
-  const bool tells = trainer.model().rank() == 0;
+  const bool is_first = trainer.model().rank() == 0;
   std::unique_ptr<Reports> reports;
-  if (tells) reports = std::make_unique<Reports>(options, trainer);
-  if (tells) observer.begin(made);
-  const auto tell = [&](bool all, const schedules::StepTimeline& timeline) {
-    if (!tells) return;
+  if (is_first) reports = std::make_unique<Reports>(options, trainer);
+  if (is_first) observer.begin(made);
+  const auto report = [&](bool all, const schedules::StepTimeline& timeline) {
+    if (!is_first) return;
     for (const StepReport& step : reports->next(all)) {
       result.steps.push_back(step);
       observer.step(step, step.step == options.steps ? timeline : schedules::StepTimeline{});
@@ -253,13 +253,13 @@ void replicate(const TrainOptions& options, const TrainStep& made, RankTrainer& 
   std::int64_t pushes = 0;
   begin_together(trainer.model().mesh());
   AsyncReplica(options, trainer).run(order, [&] {
-    if (++pushes < own_pushes) tell(false, {});  // the last report is made together with the timeline
+    if (++pushes < own_pushes) report(false, {});  // the last report is made together with the timeline
   });
   schedules::StepTimeline timeline = trainer.gather_timeline();
   timeline.resize(made.step.of_rank.size());  // the server has no tasks
-  tell(true, timeline);
+  report(true, timeline);
   const double loss = trainer.validate();
-  if (!tells) return;
+  if (!is_first) return;
   result.validation_loss = loss;
   observer.validation(options.steps, loss);
 }

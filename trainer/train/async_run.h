@@ -91,7 +91,7 @@ class AsyncServer {
   // The arguments must outlive this.
   AsyncServer(const TrainOptions& options, RankModel& model);
 
-  // Serves the replicas in this order, sends the final weights to all of them, and sends rank 0 a report after every
+  // Serves the replicas in this order, sends the final weights to all replicas, and sends rank 0 a report after every
   // num_replicas pushes.
   void run(const std::vector<Exchange>& order);
 

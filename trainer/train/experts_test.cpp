@@ -17,7 +17,7 @@ TrainOptions options_for(const std::string& layout, std::int64_t steps = 30) {
   return options;
 }
 
-// The curve is that of f32 within a few percent, and not the same.
+// The curve equals f32's within a few percent, and is not the same.
 TEST(Fp8Training, LearnsNearlyAsF32) {
   const TrainResult wide = run(options_for("fp8=none"));
   for (const std::string layout : {"fp8=tensor", "fp8=row", "fp8=block", "fp8=tensor,fp8_delayed=yes"}) {
@@ -39,9 +39,9 @@ TEST(Fp8Training, OfBf16IsNearlyAsOfF32) {
 // Encoded values do not depend on which rank has a stage, nor on what is sharded.
 TEST(Fp8Training, PipelinesAndShardsChangeNothing) {
   for (const std::string scaling : {"fp8=row", "fp8=tensor,fp8_delayed=yes"}) {
-    const TrainResult one = run(options_for(scaling, 5));
-    EXPECT_EQ(difference(one, run(options_for("pp=2," + scaling, 5)), 1e-5), "") << scaling;
-    EXPECT_EQ(difference(one, run(options_for("recompute=full," + scaling, 5)), 0), "") << scaling;
+    const TrainResult single = run(options_for(scaling, 5));
+    EXPECT_EQ(difference(single, run(options_for("pp=2," + scaling, 5)), 1e-5), "") << scaling;
+    EXPECT_EQ(difference(single, run(options_for("recompute=full," + scaling, 5)), 0), "") << scaling;
   }
   const TrainResult replicas = run(options_for("dp=2,fp8=row", 5));
   EXPECT_EQ(difference(replicas, run(options_for("dp=2,zero=3,fp8=row", 5)), 1e-5), "");
@@ -63,7 +63,7 @@ TEST(Fp8Training, HistoryIsInCheckpoints) {
     const TrainResult at_once = run(delayed);
     EXPECT_EQ(difference(at_once, resumed(delayed, delayed, 3), 0), "") << layout;
     EXPECT_NE(difference(at_once, resumed(delayed, longer, 3), 0, Norms::ignored), "")
-        << layout << ": of another length, which begins anew";
+        << layout << ": of another length, which starts over";
   }
 }
 
@@ -103,23 +103,23 @@ TEST(Experts, SpreadOverRanksLossesAreEqual) {
   constexpr std::int64_t kTwenty = 20;
   for (const std::string more :
        {"", ",capacity_factor=1.25", ",biases=no,gated=yes,norm=rms", ",shared_hidden=48,biases=no,gated=yes"}) {
-    const TrainResult one = run(options_with(kEight + more, {.dp = 4}, kTwenty));
+    const TrainResult single = run(options_with(kEight + more, {.dp = 4}, kTwenty));
     for (const std::int32_t ranks : {2, 4}) {
       const TrainResult spread = run(options_with(kEight + more, {.dp = 4, .ep = ranks}, kTwenty));
-      EXPECT_EQ(difference(one, spread, 1e-5), "") << "ep " << ranks << more;
+      EXPECT_EQ(difference(single, spread, 1e-5), "") << "ep " << ranks << more;
     }
   }
 }
 
 TEST(Experts, TheRestOfALayoutChangesNothing) {
-  const TrainResult one = run(options_with(kEight, {.dp = 2, .microbatches = 2}));
+  const TrainResult single = run(options_with(kEight, {.dp = 2, .microbatches = 2}));
   for (const workload::Layout& layout :
        {workload::Layout{.dp = 2, .zero = 3, .microbatches = 2, .bucket_cap_bytes = 20'000},
         {.dp = 2, .pp = 2, .ep = 2, .schedule = "zb_h1", .microbatches = 2},
         {.dp = 2, .ep = 2, .zero = 1, .microbatches = 2},
         {.dp = 2, .ep = 2, .zero = 3, .microbatches = 2, .bucket_cap_bytes = 20'000},
         {.dp = 2, .ep = 2, .microbatches = 2, .recompute = workload::Recompute::full}}) {
-    EXPECT_EQ(difference(one, run(options_with(kEight, layout)), 1e-5), "") << text_of(layout);
+    EXPECT_EQ(difference(single, run(options_with(kEight, layout)), 1e-5), "") << text_of(layout);
   }
 }
 
@@ -137,11 +137,11 @@ TEST(Experts, RoutersTrain) {
 
 // Experts are sharded over the ranks that have the same ones, all else over all data ranks.
 TEST(Experts, ZeroOverExpertRanksChangesNothing) {
-  const TrainResult one = run(options_with(kEight, {.dp = 4}));
+  const TrainResult single = run(options_with(kEight, {.dp = 4}));
   for (const std::int32_t stage : {1, 2, 3}) {
     for (const std::int32_t ranks : {2, 4}) {
       const workload::Layout layout{.dp = 4, .ep = ranks, .zero = stage};
-      EXPECT_EQ(difference(one, run(options_with(kEight, layout)), 1e-5), "") << text_of(layout);
+      EXPECT_EQ(difference(single, run(options_with(kEight, layout)), 1e-5), "") << text_of(layout);
     }
     for (const std::int32_t ranks : {1, 2, 4}) {
       const workload::Layout layout{.dp = 4, .ep = ranks, .zero = stage, .microbatches = 2};
@@ -176,7 +176,7 @@ TEST(Experts, ABiasBalancesWithoutALoss) {
   EXPECT_EQ(memory_difference(options_with(std::string(kEight) + ",capacity_factor=1,bias_rate=0.01", {.dp = 2})), "");
 }
 
-// Without the biases the choices, and so the losses, of the steps behind a checkpoint are others.
+// Without the biases the choices, and so the losses, of the steps after a checkpoint differ.
 TEST(Experts, BiasesAreInTheCheckpointInAnyLayout) {
   const std::string fields = "experts=8,router=sigmoid,bias_rate=0.05";
   const TrainResult whole = run(options_with(fields, {.dp = 4}, 6));
@@ -188,16 +188,16 @@ TEST(Experts, BiasesAreInTheCheckpointInAnyLayout) {
   }
 }
 
-// Dispatch runs beside the shared experts, whose parameters all data ranks have.
+// Dispatch overlaps with the shared experts, whose parameters all data ranks have.
 TEST(Experts, SharedOnesGoWithAnyLayout) {
   const std::string fields = std::string(kEight) + kShared;
-  const TrainResult one = run(options_with(fields, {.dp = 2, .microbatches = 2}));
+  const TrainResult single = run(options_with(fields, {.dp = 2, .microbatches = 2}));
   for (const workload::Layout& layout :
        {workload::Layout{.dp = 2, .pp = 2, .ep = 2, .schedule = "zb_h1", .microbatches = 2},
         {.dp = 2, .ep = 2, .zero = 3, .microbatches = 2, .bucket_cap_bytes = 20'000},
         {.dp = 2, .ep = 2, .microbatches = 2, .overlap_tp = false},
         {.dp = 2, .ep = 2, .microbatches = 2, .recompute = workload::Recompute::full}}) {
-    EXPECT_EQ(difference(one, run(options_with(fields, layout)), 1e-5), "") << text_of(layout);
+    EXPECT_EQ(difference(single, run(options_with(fields, layout)), 1e-5), "") << text_of(layout);
     EXPECT_EQ(memory_difference(options_with(fields + ",capacity_factor=1", layout)), "") << text_of(layout);
     EXPECT_EQ(memory_difference(options_with(fields + ",capacity_factor=1,biases=no,gated=yes", layout)), "")
         << text_of(layout);
@@ -228,7 +228,7 @@ TEST(Experts, BytesAreCopiesOfTokensThatGoToOthers) {
       const double all = 4.0 * 2 * a_direction;  // exchanges, layers
       if (!more.empty()) {
         EXPECT_DOUBLE_EQ(sent, all) << "ep " << ranks;
-      } else {  // as the router has it, and counts: a random one is not far from even
+      } else {  // by the router, and counts: a random router is nearly even
         const double counts = 2.0 * 4 * 4 * 8 * (ranks - 1);
         EXPECT_NEAR(sent - counts, all, 0.25 * all) << "ep " << ranks;
       }

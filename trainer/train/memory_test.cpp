@@ -45,7 +45,7 @@ TrainOptions options_per_bucket(const std::string& layout, const std::string& up
   return options;
 }
 
-// Buckets that are updated one by one, each behind its gradients, give the bits of an update at the end of the step,
+// Buckets that are updated individually, each after its gradients, give the bits of an update at the end of the step,
 // and give their gradients' memory back.
 TEST(BucketUpdates, GiveTheBitsOfAnUpdateAtTheEnd) {
   for (const std::string& layout : layouts_per_bucket()) {
@@ -93,7 +93,7 @@ TEST(BucketUpdates, WhatNeedsTheWholeStepIsRefused) {
   EXPECT_NE(refusal_of(servers).find("--sync server"), std::string::npos);
 }
 
-// Memory is predicted to the byte: what every rank counts, by kind, is what was said before it ran.
+// Memory is predicted to the byte: what every rank counts, by kind, was predicted before it ran.
 
 // Each pair of parallelism, ZeRO stage, kind of schedule, recomputation and dtype that bears on another is somewhere.
 const std::vector<std::string>& layouts() {
@@ -197,7 +197,7 @@ TEST(MemoryOfAStep, OfALlamaIsPredictedToTheByteOnEveryRank) {
   }
 }
 
-// Where one thread runs all, memory is held as the list of tasks has it, and the order is what happened.
+// Where one thread runs all, memory is held as in the list of tasks, and tasks run in that order.
 TEST(MemoryOfAStep, OfOneThreadIsWhatHappened) {
   for (const std::string layout :
        {"dp=1,dtype=f32", "tp=2,dtype=bf16,sp=yes,batch=2,microbatch=1,recompute=full", "dp=2,dtype=f32,zero=1"}) {

@@ -1,5 +1,5 @@
 // Activations that ranks keep in parts or off the device, MLPs in tiles, and offloaded states, gradients and weights:
-// the training is the same, most of it to the bit.
+// the training is the same, mostly to the bit.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -109,7 +109,7 @@ TEST(TiledMlp, TrainsAsTheWholeButForTheOrderOfSums) {
   }
 }
 
-// Sums of the first product's input gradient and of the second's output alone are in another order.
+// Only sums of the first product's input gradient and of the second's output are in another order.
 TEST(TiledMlp, OfOneTileIsTheWhole) {
   TrainOptions options = options_over("batch=16,microbatch=4", 3);
   const TrainResult whole = run(options);
@@ -117,7 +117,7 @@ TEST(TiledMlp, OfOneTileIsTheWhole) {
   EXPECT_EQ(difference(run(options), whole, 0), "");
 }
 
-// Beside its shard a rank has one unit at a time: a tile of a wide MLP.
+// Besides its shard a rank has one unit at a time: a tile of a wide MLP.
 TEST(TiledMlp, GathersATileAtATime) {
   const workload::Model model =
       workload::parse_model("layers=2,hidden=32,heads=4,ffn_hidden=2048,vocabulary=64,sequence=16,dropout=no");
@@ -143,7 +143,7 @@ TEST(TiledMlp, RefusesFilesOfWholeMatrices) {
 }
 
 // The optimizer's states in a file or in the host's memory: the training is the same to the bit, and what goes wrong
-// with memory or files is told before a checkpoint is touched.
+// with memory or files is reported before a checkpoint is touched.
 
 TEST(Offload, OfTheOptimizerChangesNoBit) {
   for (const std::string layout : {"dp=2,microbatch=4,batch=8", "dp=2,microbatch=4,batch=8,zero=1,dtype=bf16",
@@ -175,7 +175,7 @@ TEST(Offload, OfGradientsAndWeightsChangesNoBit) {
   expect_same_with("pp=2,dp=2,microbatch=2,batch=8,zero=3,dtype=f16", {"optimizer:file+parameters:file"});
 }
 
-// Each step's gradients are those of the weights before the last update. Nothing of when it runs shows.
+// Each step's gradients are taken at the weights before the last update. When it runs does not show.
 TEST(Offload, ADelayedUpdateIsTheSameWhereverItsStatesAre) {
   const std::string layout = "dp=2,microbatch=2,batch=8,dtype=bf16";
   const std::string host = ",delayed_update=yes,offload=optimizer:host+gradients:host";
@@ -193,7 +193,7 @@ TEST(Offload, ADelayedUpdateIsTheSameWhereverItsStatesAre) {
   EXPECT_LT(delayed.steps.back().loss, delayed.steps.front().loss);
 }
 
-// A checkpoint comes behind the last step's update, in the run that writes it as in the one that reads it.
+// A checkpoint comes after the last step's update, in the run that writes it as in the run that reads it.
 TEST(Offload, ADelayedUpdateIsMadeBeforeACheckpoint) {
   const std::string layout =
       "dp=2,microbatch=4,batch=8,zero=2,dtype=bf16,delayed_update=yes,offload=optimizer:host+gradients:host";
@@ -207,20 +207,20 @@ TEST(Offload, ADelayedUpdateIsMadeBeforeACheckpoint) {
 }
 
 TEST(Offload, WhatCannotBeOffloadedIsOneLine) {
-  const auto says = [](const std::string& layout, const std::string& what) {
+  const auto refuses = [](const std::string& layout, const std::string& what) {
     const std::string refusal = error_of_run(options_over(layout));
     EXPECT_NE(refusal.find(what), std::string::npos) << layout << ": " << refusal;
   };
-  says("dp=2,zero=1,microbatch=4,batch=8,offload=gradients:host",
-       "offload is gradients:host, and zero is 1; allowed: gradients on the device, or zero=2 or 3");
-  says("dp=2,zero=2,microbatch=4,batch=8,offload=parameters:file",
-       "offload is parameters:file, and zero is 2; allowed: parameters on the device, or zero=3");
-  says("dp=2,zero=3,tp=2,sp=yes,microbatch=4,batch=8,offload=gradients:host", "tensor ranks share rows; allowed: ");
-  says("dp=2,zero=3,pp=2,microbatch=4,batch=8,offload=gradients:host", "tied_embeddings is yes over 2 stages");
-  says("dp=2,zero=3,microbatch=4,batch=8,dtype=bf16,delayed_update=yes,offload=host",
-       "delayed_update is yes, and offload is host; allowed: no, or optimizer and gradients both in host or file");
-  says("dp=2,zero=3,microbatch=4,batch=8,dtype=f32,delayed_update=yes,offload=optimizer:host+gradients:host",
-       "delayed_update is yes, and dtype is f32");
+  refuses("dp=2,zero=1,microbatch=4,batch=8,offload=gradients:host",
+          "offload is gradients:host, and zero is 1; allowed: gradients on the device, or zero=2 or 3");
+  refuses("dp=2,zero=2,microbatch=4,batch=8,offload=parameters:file",
+          "offload is parameters:file, and zero is 2; allowed: parameters on the device, or zero=3");
+  refuses("dp=2,zero=3,tp=2,sp=yes,microbatch=4,batch=8,offload=gradients:host", "tensor ranks share rows; allowed: ");
+  refuses("dp=2,zero=3,pp=2,microbatch=4,batch=8,offload=gradients:host", "tied_embeddings is yes over 2 stages");
+  refuses("dp=2,zero=3,microbatch=4,batch=8,dtype=bf16,delayed_update=yes,offload=host",
+          "delayed_update is yes, and offload is host; allowed: no, or optimizer and gradients both in host or file");
+  refuses("dp=2,zero=3,microbatch=4,batch=8,dtype=f32,delayed_update=yes,offload=optimizer:host+gradients:host",
+          "delayed_update is yes, and dtype is f32");
 }
 
 // Written from files, read to the device, and the other way round.
@@ -254,7 +254,7 @@ void cut_offload_files() {
   }
 }
 
-// Gradients are not among them: each step writes them anew.
+// Gradients are not among them: each step rewrites them.
 TEST(Offload, AShortReadIsOneLineAndLeavesTheCheckpoint) {
   const std::string layout = "dp=2,microbatch=2,batch=8,zero=3,dtype=bf16";
   for (const std::string kind : {"optimizer", "parameters"}) {

@@ -58,7 +58,7 @@ TEST(TwoPipes, WithDataTensorParallelRanksAndShards) {
   compare({.pp = 4, .zero = 2, .schedule = "chimera", .microbatches = 4, .overlap_gradients = false});
 }
 
-// By step, place of the stage in its pipe, parameter: what a rank has of it.
+// By step, place of the stage in its pipe, parameter: the rank's part.
 using Weights = std::map<std::tuple<std::int64_t, std::int32_t, std::size_t>, std::vector<std::byte>>;
 
 std::vector<std::byte> bytes_of(const kernels::In& weight) {
@@ -113,10 +113,10 @@ TEST(TwoPipes, EndInCheckpointsOfAnyLayout) {
   const workload::Layout layouts[] = {{.microbatches = 2},
                                       {.pp = 2, .schedule = "chimera", .microbatches = 4},
                                       {.dp = 2, .pp = 2, .zero = 3, .schedule = "dualpipe", .microbatches = 4}};
-  const TrainResult one = run(workload::Layout{});
+  const TrainResult single = run(workload::Layout{});
   for (const workload::Layout& before : layouts) {
     for (const workload::Layout& after : layouts) {
-      EXPECT_EQ(difference(one, resumed(options_of(before), options_of(after), 3), 1e-5), "")
+      EXPECT_EQ(difference(single, resumed(options_of(before), options_of(after), 3), 1e-5), "")
           << text_of(before) << ", then " << text_of(after);
     }
   }
@@ -142,7 +142,7 @@ TEST(TwoPipes, TakeTheMemoryThatWasPredicted) {
 }
 
 // Training on old weights is what a plain program computes that keeps all versions of all weights: one rank has the
-// whole model, takes one microbatch at a time, and is told for each stage's weights which version they are of.
+// whole model, takes one microbatch at a time, and is given the version of each stage's weights.
 
 constexpr std::int64_t kFewSteps = 4;
 
@@ -216,8 +216,8 @@ class WholeModel {
     return found;
   }
   bool decays(const std::string& name) const {
-    for (const workload::Parameter& one : store_.parameters()) {
-      if (one.name == name) return one.decays;
+    for (const workload::Parameter& parameter : store_.parameters()) {
+      if (parameter.name == name) return parameter.decays;
     }
     return false;
   }
@@ -256,7 +256,7 @@ struct Adam {
   }
 };
 
-// The losses of steps, with weights so many updates old: by the parameter's name, and the microbatch in its step. An
+// The losses of steps, with weights this many updates old: by the parameter's name, and the microbatch in its step. An
 // update takes `a_update` microbatches.
 class Reference {
  public:
@@ -312,7 +312,7 @@ class Reference {
   const std::int64_t microbatches_;
   const std::int64_t a_update_;
   const Age age_;
-  std::vector<Values> versions_;  // after so many updates
+  std::vector<Values> versions_;  // by number of updates
   std::map<std::string, Adam> states_;
 };
 
@@ -321,7 +321,8 @@ std::map<std::string, std::int32_t> stages_of_parameters(const TrainOptions& opt
   std::map<std::string, std::int32_t> stages;
   const TrainStep made = make_train_step(options.model, options.layout);
   for (std::size_t s = 0; s < made.stages.size(); ++s) {
-    for (const workload::Parameter& one : made.stages[s].parameters) stages[one.name] = static_cast<std::int32_t>(s);
+    for (const workload::Parameter& parameter : made.stages[s].parameters)
+      stages[parameter.name] = static_cast<std::int32_t>(s);
   }
   return stages;
 }
@@ -375,7 +376,7 @@ TEST(OldWeights, TwoVersionsTrainAsTheSerialProgramDoes) {
   }
 }
 
-// The tolerance tells the ways apart: one version, weights without a delay, and two versions.
+// The tolerance distinguishes the ways: one version, weights without a delay, and two versions.
 TEST(OldWeights, AreSeenInTheLosses) {
   const TrainOptions stashed = options_with("pp=4,microbatches=8,schedule=pipedream");
   const TrainOptions delayed = options_with("pp=4,microbatches=8,schedule=pipedream_2bw");
@@ -391,9 +392,9 @@ TEST(OldWeights, RepeatToTheBit) {
   for (const std::string layout :
        {"pp=4,microbatches=8,schedule=pipedream", "pp=4,microbatches=8,schedule=pipedream_2bw",
         "pp=2,dp=2,microbatches=4,schedule=pipedream"}) {
-    const TrainResult one = run(options_with(layout));
+    const TrainResult single = run(options_with(layout));
     const TrainResult other = run(options_with(layout));
-    EXPECT_EQ(difference(one, other, 0), "") << layout;
+    EXPECT_EQ(difference(single, other, 0), "") << layout;
   }
 }
 

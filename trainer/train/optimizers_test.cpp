@@ -30,7 +30,7 @@ TEST(Optimizers, GiveTheSameBitsWhereverTheirStatesAre) {
       EXPECT_LT(whole.steps.back().loss, whole.steps.front().loss) << optimizer << " learns";
       for (const std::string more : {"zero=1", "zero=2", "zero=3", "zero=1,offload=host", "zero=3,offload=file"}) {
         const bool has_none = optimizer == "sgd" && dtype == "f32" && more.find("offload") != std::string::npos;
-        if (has_none) continue;  // refused, as the last test has it
+        if (has_none) continue;  // refused, as in the last test
         EXPECT_EQ(difference(whole, run(options_with(optimizer, layout + "," + more)), 0, Norms::ignored), "")
             << optimizer << "," << layout << "," << more;
       }
@@ -112,9 +112,10 @@ TEST(Optimizers, ACheckpointGoesOnInAnyLayoutAndWithItsOwnOptimizerOnly) {
       if (other == optimizer) continue;
       TrainOptions rest = options_with(other, "dp=2,batch=16,microbatch=8");
       rest.resume = folder.path();
-      const std::string says = " has the states of the optimizer " + std::string(optimizer) + ", and this run's is " +
-                               std::string(other) + "; allowed: --optimizer " + std::string(optimizer);
-      EXPECT_NE(refusal_of(rest).find(says), std::string::npos) << refusal_of(rest);
+      const std::string expected = " has the states of the optimizer " + std::string(optimizer) +
+                                   ", and this run's is " + std::string(other) + "; allowed: --optimizer " +
+                                   std::string(optimizer);
+      EXPECT_NE(refusal_of(rest).find(expected), std::string::npos) << refusal_of(rest);
     }
   }
 }

@@ -40,7 +40,7 @@ struct TrainOptions {
   kernels::OptimizerNumbers optimizer = kernels::rule_of(kernels::OptimizerKind::adamw).usual;  // for layout.optimizer
   LossScaleOptions loss_scale;
   SyncOptions sync;     // how data-parallel ranks agree
-  Straggler straggler;  // slows one of them down
+  Straggler straggler;  // slows one replica down
 
   std::vector<std::string> data;  // files; empty: the synthetic text
   std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<const Tokenizer>(Tokenizer::bytes());
@@ -55,8 +55,8 @@ struct TrainOptions {
   std::string export_file;  // such a file, written at the end
   std::string prompt = "\n";
   std::int64_t sample_tokens = 0;  // number of tokens that the trained model generates at the end
-  double temperature = 0.8;        // for sampling; 0: always the likeliest token
-  std::string resume;              // a checkpoint, or a folder of them: the run continues from its step
+  double temperature = 0.8;        // for sampling; 0: always the most likely token
+  std::string resume;              // a checkpoint, or a folder of checkpoints: the run continues from its step
 
   std::int64_t device_memory = 0;  // limit for a rank's tensors in bytes; 0: the device's memory
   std::string offload_folder;      // for layout.offload "file"; empty: the system's folder for temporary files

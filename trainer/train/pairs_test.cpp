@@ -26,18 +26,18 @@ TrainOptions options_for(const std::string& layout, std::int64_t steps, const st
 const std::string kColossal = "colossal,flash=no";
 
 TEST(ContextRanks, EveryWayHasTheLossesOfOneRankOverTwentySteps) {
-  const TrainResult one = run(options_for("dp=1,microbatch=2", kLongRun));
+  const TrainResult single = run(options_for("dp=1,microbatch=2", kLongRun));
   for (const std::string& way : {std::string("ring"), std::string("zigzag"), std::string("allgather"),
                                  std::string("ulysses"), std::string("lightseq"), kColossal}) {
     for (const char* ranks : {"2", "4"}) {
       const std::string layout = std::string("microbatch=2,cp=") + ranks + ",cp_way=" + way;
-      EXPECT_EQ(difference(one, run(options_for(layout, kLongRun)), 1e-5), "") << layout;
+      EXPECT_EQ(difference(single, run(options_for(layout, kLongRun)), 1e-5), "") << layout;
     }
   }
 }
 
 TEST(ContextRanks, TheirProductsWithOtherRanksHaveTheLossesOfOneRank) {
-  const TrainResult one = run(options_for("dp=1", kSteps));
+  const TrainResult single = run(options_for("dp=1", kSteps));
   for (const char* layout : {"cp=2,tp=2",
                              "cp=2,tp=2,sp=yes,cp_way=ulysses",
                              "cp=2,dp=2,zero=1",
@@ -58,7 +58,7 @@ TEST(ContextRanks, TheirProductsWithOtherRanksHaveTheLossesOfOneRank) {
                              "cp=2,dp=2,zero=3,recompute=full,cp_way=colossal,flash=no",
                              "cp=4,pp=2,schedule=zb_h1,cp_way=colossal,flash=no",
                              "cp=2,tp=2,sp=yes,recompute=selective,cp_way=colossal,flash=no"}) {
-    EXPECT_EQ(difference(one, run(options_for(layout, kSteps)), 1e-5), "") << layout;
+    EXPECT_EQ(difference(single, run(options_for(layout, kSteps)), 1e-5), "") << layout;
   }
 }
 
@@ -67,9 +67,9 @@ TEST(ContextRanks, LlamasBlockHasTheLossesOfOneRank) {
   const std::string llama =
       "layers=2,hidden=32,heads=4,kv_heads=2,vocabulary=256,sequence=16,dropout=no,norm=rms,gated=yes,biases=no,"
       "learned_positions=no,tied_embeddings=no";
-  const TrainResult one = run(options_for("dp=1", kSteps, llama));
+  const TrainResult single = run(options_for("dp=1", kSteps, llama));
   for (const char* layout : {"cp=2,cp_way=ring", "cp=4", "cp=2,cp_way=ulysses", "cp=2,cp_way=allgather,tp=2"}) {
-    EXPECT_EQ(difference(one, run(options_for(layout, kSteps, llama)), 1e-5), "") << layout;
+    EXPECT_EQ(difference(single, run(options_for(layout, kSteps, llama)), 1e-5), "") << layout;
   }
 }
 
@@ -202,12 +202,12 @@ TEST(Learning, BeatsTheBigramOnTextThatItHasNotSeen) {
 
 TEST(Pairs, EveryPairOfOptionsGivesTheLossesOfOneRank) {
   constexpr std::int64_t kLongSteps = 20;
-  const TrainResult one = run(options_of({}, kLongSteps));
+  const TrainResult single = run(options_of({}, kLongSteps));
   const std::vector<Row> rows = covering_rows();
   EXPECT_GT(rows.size(), 30u);  // 4 ZeRO stages x 8 schedules are 32 pairs alone
   for (const Row& row : rows) {
     const workload::Layout layout = layout_of(row);
-    EXPECT_EQ(difference(one, run(options_of(layout, kLongSteps)), 1e-5), "") << text_of(layout);
+    EXPECT_EQ(difference(single, run(options_of(layout, kLongSteps)), 1e-5), "") << text_of(layout);
   }
 }
 

@@ -2,6 +2,7 @@
 // runs when, and waits between streams put all that touches the same memory in order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kFewSteps = 2;
 
-// Tells the device which task is at hand.
+// Names the current task to the device.
 class NamesTasks final : public schedules::StageWorker {
  public:
   NamesTasks(schedules::StageWorker& inner, const schedules::RankStep& rank, QueuedState& state)
@@ -70,7 +71,7 @@ TrainOptions few_steps(const workload::Layout& layout) {
   return options;
 }
 
-// `left_out`: the wait of rank 0 that is left out.
+// `left_out`: the wait of rank 0 that is skipped.
 QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left_out = -1) {
   const bool graph = std::exchange(options.graph, false);  // options that only CUDA has are not refused here
   options = checked(std::move(options));
@@ -363,23 +364,32 @@ TEST(QueuedTrainer, AGraphIsCountedAndTimedAsItsTasksAre) {
   EXPECT_GT(begin_ps, 0);
 }
 
-TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
-  TrainOptions options = as_graph({.dp = 2, .zero = 3, .bucket_cap_bytes = 20'000});
-  options.steps = 1;
+// Leaves waits out, one per run, until three have been found. Some waits imply others, and which ones depends on how
+// the ranks' threads interleave, thus on the machine's load: about a third are found on a busy one, two thirds on an
+// idle one.
+void expect_that_waits_are_found(const TrainOptions& options) {
+  SCOPED_TRACE(text_of(options.layout));
   const int waits = run_queued(options, {.threads = false}).waits;
-  constexpr int kTried = 6;
+  ASSERT_GT(waits, 0);
+  const int wanted = std::min(3, waits);
   int found = 0;
-  for (int k = 0; k < kTried; ++k) {
+  for (int left_out = 0; left_out < waits && found < wanted; ++left_out) {
     try {
-      found += run_queued(options, {.threads = false}, k * waits / kTried).races.empty() ? 0 : 1;
+      found += run_queued(options, {.threads = false}, left_out).races.empty() ? 0 : 1;
     } catch (const core::Error&) {
       ++found;  // work in a stream that the capture does not have, or that does not come back
     }
   }
-  EXPECT_GE(found, kTried / 2) << waits << " waits";
+  EXPECT_EQ(found, wanted) << waits << " waits";
 }
 
-// A wait that is left out is found by the clocks, whatever has run when. (Some say what others imply.)
+TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
+  TrainOptions options = as_graph({.dp = 2, .zero = 3, .bucket_cap_bytes = 20'000});
+  options.steps = 1;
+  expect_that_waits_are_found(options);
+}
+
+// A missing wait is found by the clocks, whatever has run when. (Some waits are implied by others.)
 TEST(QueuedTrainer, AWaitThatIsLeftOutIsFound) {
   const std::vector<workload::Layout> layouts{
       {.dp = 2, .bucket_cap_bytes = 20'000},
@@ -388,18 +398,9 @@ TEST(QueuedTrainer, AWaitThatIsLeftOutIsFound) {
       {.pp = 2, .schedule = "1f1b", .microbatches = 2},
   };
   for (const workload::Layout& layout : layouts) {
-    SCOPED_TRACE(text_of(layout));
     TrainOptions options = few_steps(layout);
     options.steps = 1;
-    const int waits = run_queued(options, {.threads = false}).waits;
-    ASSERT_GT(waits, 0);
-    constexpr int kTried = 6;
-    int found = 0;
-    for (int k = 0; k < kTried; ++k) {
-      found += run_queued(options, {.threads = false}, k * waits / kTried).races.empty() ? 0 : 1;
-    }
-    RecordProperty("found of 6", found);
-    EXPECT_GE(found, kTried / 2) << waits << " waits";
+    expect_that_waits_are_found(options);
   }
 }
 

@@ -18,7 +18,7 @@ GptShape shape_of(const TrainOptions& options, std::int32_t rank) {
   const workload::Coordinates at = coordinates_of(options.layout, rank % options.layout.ranks());
   return {.model = options.model,
           .layout = options.layout,
-          .tensor = {options.layout.tp, at.tp},
+          .tensor = {options.layout.tp, at.tp, options.layout.grid},
           .context = at.cp,
           .expert_rank = at.ep};
 }

@@ -31,7 +31,7 @@ std::shared_ptr<kernels::CudaContext> make_cuda_context(core::Device& device, co
 GptShape shape_of(const TrainOptions& options, std::int32_t rank);
 
 // Collectives and copies that overlap with kernels have threads of their own; collectives of layers, which kernels wait
-// for, run in the rank's thread. Collectives that may not be threaded (MeshRank) run one by one, in the same order on
+// for, run in the rank's thread. Collectives that may not be threaded (MeshRank) run sequentially, in the same order on
 // all ranks.
 schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded);
 

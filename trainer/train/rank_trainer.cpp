@@ -234,8 +234,7 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
   if (!graph_) held_bytes_ = model_.memory().held_by_tasks();
   own.report.norm = rules.rehearses ? synchronizer_->norm() : training_.end().norm();
   own.report.skipped = rules.rehearses ? synchronizer_->skipped() : training_.end().skipped();
-  if (model_.place().tp == 0)
-    own.numbers.loss_sum = training_.loss_sum();  // tensor-parallel ranks compute the same losses
+  if (counts_losses(options_.layout, model_.place())) own.numbers.loss_sum = training_.loss_sum();
   own.numbers.sent_bytes = sent_bytes();
   own.numbers.copied_bytes = training_.copied_bytes() - copied_before;
   own.numbers.away_bytes = training_.away_bytes();
@@ -274,7 +273,7 @@ std::vector<StepReport> RankTrainer::told_by_all(const std::vector<OwnStep>& ste
     slowest = std::max(slowest, seconds);
   }
   for (StepReport& report : reports) {
-    report.told_at_once = report.step == reports.back().step ? static_cast<std::int64_t>(steps.size()) : 0;
+    report.steps_reported = report.step == reports.back().step ? static_cast<std::int64_t>(steps.size()) : 0;
     report.seconds = slowest / count;
     report.sync_seconds = sync_seconds / options_.layout.ranks() / count;
   }
@@ -342,7 +341,7 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   forward_.give(views(), {});
   forward_.begin_step(Mode::generate, 0);
   LOCKSTEP_CHECK(!tokens.empty() && tokens.size() <= length, "a prompt is not empty and fits the positions");
-  std::vector<float> mine(static_cast<std::size_t>(words_per_rank()));
+  std::vector<float> mine(static_cast<std::size_t>(words_per_rank(options_.model, options_.layout)));
   const TokenPosition last = place_of(model_.shape(), static_cast<std::int64_t>(tokens.size()) - 1);
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
     const std::vector<float> logits = stage.model->logits(microbatch + last.slice);
@@ -357,16 +356,13 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   mesh_.messages.all_gather(std::as_bytes(std::span<const float>(mine)), std::as_writable_bytes(std::span<float>(all)));
   const std::int32_t head = made_.step.rank_of_stage.back();
   std::vector<float> logits;
-  for (std::int32_t t = 0; t < options_.layout.tp; ++t) {
+  // On a grid these are the ranks that have the first rows.
+  for (std::int32_t t = 0; t < column_ranks(options_.layout); ++t) {
     const auto rank = static_cast<std::ptrdiff_t>(rank_at(options_.layout, {.tp = t, .pp = head, .cp = last.context}));
     const auto words = static_cast<std::ptrdiff_t>(mine.size());
     logits.insert(logits.end(), all.begin() + rank * words, all.begin() + (rank + 1) * words);
   }
   return logits;
-}
-
-std::int64_t RankTrainer::words_per_rank() const {
-  return (options_.model.vocabulary + options_.layout.tp - 1) / options_.layout.tp;
 }
 
 std::vector<std::int32_t> RankTrainer::generate(const std::vector<std::int32_t>& prompt, std::int64_t count,
@@ -405,7 +401,7 @@ double RankTrainer::validate() {
   const std::int64_t text = static_cast<std::int64_t>(corpus_.validation().size());
   const std::int64_t wanted = std::min(options_.validation_sequences, max_windows(text, options_.model.sequence));
   const std::int64_t passes = (wanted + a_pass - 1) / a_pass;
-  const bool counts = model_.place().tp == 0;
+  const bool counts = counts_losses(options_.layout, model_.place());
   double sum = 0;
   for (std::int64_t pass = 0; pass < passes; ++pass) {
     for (std::size_t m = 0; m < batches_.size(); ++m) {

@@ -68,8 +68,8 @@ struct StepReport {
   double sync_seconds = 0;
   std::int64_t sent_bytes = 0;
   // Number of steps that this report completes. Replicas that do not wait for each other report several steps at once,
-  // with the last of them; 0: a later report covers this step.
-  std::int64_t told_at_once = 1;
+  // with the last step; 0: a later report covers this step.
+  std::int64_t steps_reported = 1;
   // Memory of the rank with the highest peak over all kinds together, at that peak, in the order in which the step's
   // tasks are issued. It does not depend on timing and equals the prediction (trainer/step/train_step.h).
   parallel::BytesByKind peak_bytes = {};
@@ -136,9 +136,8 @@ class RankTrainer {
   // Throws a usage Error that names the data if a token of the batch is outside the model's vocabulary.
   void check_words(const RankBatch& batch) const;
   std::vector<float> logits_behind(std::span<const std::int32_t> tokens);  // logits of all words after the last token
-  std::int64_t words_per_rank() const;
   double sum_over_ranks(double mine);
-  // A rank's numbers of its own step, and those of them that it sends to the others.
+  // A rank's numbers for its own step, and the ones that it sends to the others.
   struct Numbers {
     double loss_sum = 0;
     double seconds = 0;

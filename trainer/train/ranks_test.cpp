@@ -20,7 +20,7 @@ void expect_losses_of_one_rank(const TrainOptions& options, double tolerance = 1
   EXPECT_EQ(difference(run(few_steps({})), run(options), tolerance), "") << text_of(options.layout);
 }
 
-// Both lanes of collectives have a thread, gathers of ZeRO 3 and reductions run beside kernels.
+// Both lanes of collectives have a thread, gathers of ZeRO 3 and reductions overlap with kernels.
 TEST(RanksOfAStep, DataTensorAndPipelineWithZero3) {
   expect_losses_of_one_rank(few_steps(all_of_them()));
 }

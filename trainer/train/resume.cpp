@@ -39,7 +39,7 @@ std::string owers_of(const workload::Layout& layout) {
   return text_of(owers);
 }
 
-// Numbers that the model must share with a checkpoint to use its weights: those of GPT-2, and those of rotary
+// Numbers that the model must share with a checkpoint to use its weights: GPT-2's, and those for rotary
 // positions. The shapes of tensors determine everything else.
 Integers integers_of(const workload::Model& model) {
   Integers integers{{"layers", model.layers},
@@ -128,8 +128,8 @@ void add_fp8_histories(RankTrainer& trainer, Copies& copies, Held& held) {
     add(fp8_name(trainer, stage), stage.model->fp8_history(), copies, held);
   }
 }
-// A checkpoint of the same layout has all of it; one of another layout may have none, and the history then starts
-// empty.
+// A checkpoint of the same layout has the whole history; one of another layout may have none, and the history then
+// starts empty.
 void read_fp8_histories(RankTrainer& trainer, Checkpoint& checkpoint) {
   for (RankStage& stage : trainer.model().stages()) {
     const std::vector<float> values = values_of(fp8_name(trainer, stage), checkpoint);
@@ -147,7 +147,7 @@ void for_router_biases(RankTrainer& trainer, const Visit& visit) {
     }
   }
 }
-// All ranks with a layer have the same biases; the first of them writes them.
+// All ranks with a layer have the same biases; the first such rank writes them.
 void add_router_biases(RankTrainer& trainer, Copies& copies, Held& held) {
   const workload::Coordinates& at = trainer.model().place();
   if (at.tp != 0 || workload::data_index_of(trainer.model().layout(), at) != 0) return;

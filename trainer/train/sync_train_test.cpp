@@ -1,4 +1,4 @@
-// Replicas that step by themselves: what theory says that they must equal.
+// Replicas that step independently: what they must equal in theory.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -92,7 +92,7 @@ TEST(Server, OfTwoRanksHasTheBitsOfTheAllReduce) {
   }
 }
 
-// A root sends weights to all others and gets their gradients; bytes are those of the parameters, counted in plans.
+// A root sends weights to all others and gets their gradients; bytes equal the parameters', counted in plans.
 TEST(Server, SendsTheBytesOfItsPlans) {
   const auto sent = [](const char* sync) {
     const TrainResult result = run(with_sync({.dp = 4, .bucket_cap_bytes = 20'000}, sync, 2));
@@ -209,8 +209,8 @@ TEST(DiLoCo, WithAPlainOuterStepOfOneIsTheAverage) {
 
 // ---- the asynchronous server
 
-// SGD applies gradients of a round one by one, each of a share of the rate: the sum of all that were made of the same
-// weights.
+// SGD applies gradients of a round individually, each with a share of the rate: the sum of all that were taken at the
+// same weights.
 TEST(Async, SgdWithoutStalenessIsDataParallelSgd) {
   TrainOptions together = like_sgd(with_sync({.dp = 4}, "allreduce"));
   TrainOptions one_by_one = like_sgd(with_sync({.dp = 4}, "async:staleness=0"));

@@ -32,10 +32,10 @@ bool is_due(std::int64_t first, std::int64_t step, std::int64_t every, std::int6
 }
 
 void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& result, const TrainObserver& observer) {
-  const bool tells = trainer.model().rank() == 0;
+  const bool is_first = trainer.model().rank() == 0;
   if (!options.init_from.empty()) init_run(trainer, options, options.init_from);
   const std::int64_t done = options.resume.empty() ? 0 : resume_run(trainer, options, options.resume);
-  if (tells) {
+  if (is_first) {
     const std::string note =
         options.resume.empty() ? note_on_weights(options) : note_on_resume(options, options.resume);
     if (!note.empty()) observer.note(note);
@@ -47,15 +47,15 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
     schedules::StepTimeline timeline;
     if (due(options.timeline_every)) timeline = trainer.gather_timeline();
     for (const StepReport& report : round) {
-      if (tells) result.steps.push_back(report);
-      if (tells) observer.step(report, report.step == step ? timeline : schedules::StepTimeline{});
+      if (is_first) result.steps.push_back(report);
+      if (is_first) observer.step(report, report.step == step ? timeline : schedules::StepTimeline{});
     }
     const bool saves = !options.checkpoint_folder.empty() && due(options.checkpoint_every);
     if (saves || due(options.validate_every)) trainer.settle_update();
     if (saves) save_run(trainer, options, step);
     if (!due(options.validate_every)) continue;
     const double loss = trainer.validate();
-    if (!tells) continue;
+    if (!is_first) continue;
     result.validation_loss = loss;
     observer.validation(step, loss);
   }
@@ -63,7 +63,7 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
     const Tokenizer& tokenizer = *options.tokenizer;
     const std::vector<std::int32_t> written = trainer.generate(tokenizer.encode(options.prompt), options.sample_tokens,
                                                                tokenizer.size(), options.temperature);
-    if (tells) result.sample = tokenizer.decode(written);
+    if (is_first) result.sample = tokenizer.decode(written);
   }
   if (!options.export_file.empty()) export_run(trainer, options, std::max(done, options.steps), options.export_file);
 }
@@ -78,8 +78,8 @@ void check_algorithm(const TrainOptions& options) {
   // With three or more ranks its sums differ between ranks in their last bits, and replicas would drift apart.
   if (options.algorithm.rfind("one_shot", 0) == 0) {
     throw core::usage_error(
-        "--algo one_shot sums in a different order on each rank; allowed: an algorithm that "
-        "gives all ranks the same bits, such as ring or two_shot");
+        "--algo one_shot sums in a different order on each rank; allowed: an algorithm that gives all ranks the same "
+        "bits, such as ring or two_shot");
   }
   const collectives::Operation smallest{.kind = collectives::Kind::all_reduce, .count = 1};
   if (options.layout.ranks() == 1) backends::plan_for(smallest, 2, options.algorithm);
@@ -303,6 +303,10 @@ TrainOptions checked(TrainOptions options) {
     throw core::usage_error(
         "--device cuda with cp_way=colossal, whose mask the host writes; allowed: --device cpu, or another cp_way");
   }
+  if (options.device.cuda && options.layout.has_grid()) {
+    throw core::usage_error("--device cuda with tp_grid=" + text_of(options.layout.grid) +
+                            ", whose norms run on the CPU only; allowed: --device cpu, or tp_grid=none");
+  }
   check_algorithm(options);
   check_device(options);
   check_versions(options);
@@ -320,7 +324,7 @@ std::int64_t outer_bytes(const TrainOptions& options, const TrainStep& made, std
   std::int64_t elems = 0;
   for (const std::int32_t s : stages_of(made, coordinates_of(made.layout, rank).pp)) {
     for (const workload::Parameter& parameter : made.stages[static_cast<std::size_t>(s)].parameters) {
-      elems += elems_of_share(parameter, made.layout.tp);
+      elems += elems_of_rank(parameter, made.layout);
     }
   }
   return 2 * elems * static_cast<std::int64_t>(sizeof(float));

@@ -48,7 +48,7 @@ void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<con
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body);
 
-// Fills in options that depend on others (e.g. the sequence length) and checks all of them.
+// Fills in options that depend on others (e.g. the sequence length) and checks all options.
 TrainOptions checked(TrainOptions options);
 
 // Checkpoints of a training run: each rank's part of the master weights and of the optimizer's moments, the pending

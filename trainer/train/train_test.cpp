@@ -159,10 +159,10 @@ TEST(LlamaLayouts, TrainAsOneRankDoes) {
 // also the head's matrix, in two parts.)
 TEST(SameBits, OfSchedulesOnOneRankRecomputationAndZeroStages) {
   const auto expect_same = [](const workload::Layout& a, const workload::Layout& b, float most_norm = 1) {
-    TrainOptions one = options_of(a);
+    TrainOptions options = options_of(a);
     TrainOptions other = options_of(b);
-    one.most_norm = other.most_norm = most_norm;
-    EXPECT_EQ(difference(run(one), run(other), 0, Norms::ignored), "") << text_of(b);
+    options.most_norm = other.most_norm = most_norm;
+    EXPECT_EQ(difference(run(options), run(other), 0, Norms::ignored), "") << text_of(b);
   };
   expect_same({.microbatches = 4}, {.schedule = "gpipe", .microbatches = 4});
   expect_same({.microbatches = 4},
@@ -216,12 +216,12 @@ TEST(SameBits, OfASecondaryCopyOfTheWeights) {
 TEST(TwoHops, TrainNearlyAsOneHopDoes) {
   for (const std::int32_t zero : {1, 2, 3}) {
     workload::Layout layout{.dp = 4, .zero = zero, .microbatches = 2, .compression = workload::CompressionWay::int8};
-    const TrainResult one = run(layout);
+    const TrainResult single = run(layout);
     layout.near_ranks = 2;
     const TrainResult two = run(layout);
-    ASSERT_EQ(one.steps.size(), two.steps.size());
-    for (std::size_t i = 0; i < one.steps.size(); ++i) EXPECT_NEAR(one.steps[i].loss, two.steps[i].loss, 0.01);
-    EXPECT_NE(one.steps.back().loss, two.steps.back().loss) << "is it another way at all?";
+    ASSERT_EQ(single.steps.size(), two.steps.size());
+    for (std::size_t i = 0; i < single.steps.size(); ++i) EXPECT_NEAR(single.steps[i].loss, two.steps[i].loss, 0.01);
+    EXPECT_NE(single.steps.back().loss, two.steps.back().loss) << "is it another way at all?";
   }
 }
 
@@ -285,7 +285,7 @@ TEST_F(Layouts, CompressedGradientsTrainNearlyAlike) {
   EXPECT_NE(error_of([&] { run(options); }).find("--grad-dtype f32"), std::string::npos);
 }
 
-// Three microbatches whose weight gradients wait hold what the formula says of each layer, beside the logits' gradient,
+// Three microbatches whose weight gradients wait hold the formula's bytes for each layer, besides the logits' gradient,
 // the last norm's output and the gradient of the embedding.
 TEST(MemoryNeed, WhatWaitsForWIsCounted) {
   const auto activations_of = [](const std::string& list) {
@@ -420,7 +420,7 @@ TEST(Resume, ShardsAreWrittenOnceAndReadInAnyLayout) {
   }
 }
 
-// Each implementation of products by itself, on several ranks of several threads; a checkpoint says which it was.
+// Each implementation of products by itself, on several ranks of several threads; a checkpoint names it.
 TEST(SameBits, OfEachImplementationOfProducts) {
   for (const std::string& name : kernels::gemm_implementations(core::DType::f32)) {
     const TemporaryFolder folder;

@@ -122,7 +122,7 @@ class TaskOrder {
   void end_step();  // the stream of kernels waits for all others: memory freed from now on is unused
   // True if a task's lane has room. Collectives over parameters and gradients hold memory that is needed again: at most
   // two per lane are queued, so that the host, which runs ahead, does not take memory for all buckets at once. In a
-  // capture nothing completes: a graph of them has memory for all.
+  // capture nothing completes: a graph of tasks has memory for all.
   bool has_room(std::uint32_t task) const;
   // All work queued and memory freed from now on belongs to the task.
   void enter(std::uint32_t task);
@@ -140,7 +140,7 @@ class TaskOrder {
   struct LaneState {
     std::array<std::uint32_t, schedules::kNumLanes> waited_for = {};  // number of tasks, for each other lane
     std::uint32_t queued = 0;                                         // tasks in this step
-    std::uint32_t last = 0;                                           // the last of them
+    std::uint32_t last = 0;                                           // the last task
     std::vector<std::uint32_t> bounded = {};                          // tasks that has_room() counts
   };
   void wait_for(schedules::Lane lane, std::uint32_t earlier);
@@ -149,7 +149,7 @@ class TaskOrder {
   const schedules::RankStep& rank_;
   const LaneQueues* const lanes_;
   parallel::Memory& memory_;
-  const std::vector<core::Stream*> others_;  // streams of this step's tasks other than that of kernels
+  const std::vector<core::Stream*> others_;  // streams of this step's tasks except the stream of kernels
   QueueTimes times_;
   std::array<LaneState, schedules::kNumLanes> state_;
   bool captured_ = false;

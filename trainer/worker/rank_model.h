@@ -26,7 +26,7 @@ namespace lockstep::trainer {
 //   PipeDream (Narayanan et al. 2019, section 3.3): a microbatch holds the weights that its forward begins with, until
 //   its own update; the stage p-1-r stages before the last has then updated them p-1-r times.
 //   PipeDream-2BW (Narayanan et al. 2021, section 3.1): all microbatches of a step read the weights of the step before,
-//   and their gradient changes those of this one: w(t+1) = w(t) - rate gradient(w(t-1)), where w(-1) is w(0).
+//   and their gradient changes this step's weights: w(t+1) = w(t) - rate gradient(w(t-1)), where w(-1) is w(0).
 
 class OldWeights {
  public:
@@ -73,7 +73,7 @@ struct RankStage {
   std::vector<parallel::ParameterStore::Landed> landed;
 };
 
-// Memory limit of a rank's tensors, and the folder of those in files.
+// Memory limit of a rank's tensors, and the folder of tensors in files.
 struct RankMemory {
   std::int64_t budget = 0;  // bytes; 0: the device's memory
   std::string offload_folder = {};

@@ -152,9 +152,9 @@ kernels::Out EvictedActivations::received(const Task& task, std::uint32_t index)
 void EvictedActivations::ended(const Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept) {
   if (task.op == Op::fetch) {
     const auto* from = messages_.at(index).as<std::byte>();
-    for (const Left& one : left_.at({task.stage, task.microbatch})) {
-      parallel::Tensor& tensor = *kept[one.tensor];
-      tensor = memory_.make(parallel::MemoryKind::activations, one.dtype, one.elems);
+    for (const Left& left : left_.at({task.stage, task.microbatch})) {
+      parallel::Tensor& tensor = *kept[left.tensor];
+      tensor = memory_.make(parallel::MemoryKind::activations, left.dtype, left.elems);
       std::copy_n(from, tensor.bytes(), tensor.as<std::byte>());
       from += tensor.bytes();
     }

@@ -26,6 +26,10 @@ Kind kind_of(Comm comm) {
       return Kind::reduce_scatter;
     case Comm::shift:
       return Kind::all_to_all_v;
+    case Comm::broadcast:
+      return Kind::broadcast;
+    case Comm::reduce:
+      return Kind::reduce;
     default:
       LOCKSTEP_CHECK(comm == Comm::all_to_all, "the task is a collective");
       return Kind::all_to_all;
@@ -115,14 +119,14 @@ std::size_t StepCollectives::channel_of(const schedules::Step& step, const sched
 }
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
-                          const kernels::Out& output, const Matrix& matrix) {
+                          const kernels::Out& output, const Matrix& matrix, int root) {
   if (use_ == CollectiveUse::leave_out) return;
   const schedules::Group& group = step.groups[static_cast<std::size_t>(task.peer)];
   if (task.comm == Comm::shift) return shift(step, task, group, input, output, matrix);
   if (matrix != nullptr) return run_ragged(group, task, input, output, matrix);
   const auto ranks = static_cast<std::int64_t>(group.ranks.size());
   const Sends sent = sends(task, group, output.dtype);
-  const bool typed = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter || sent == Sends::weight_codes;
+  const bool typed = collectives::has_op(kind_of(task.comm)) || sent == Sends::weight_codes;
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(output.dtype));
   // elements per block (collectives/collective.h)
   std::int64_t count = task.comm == Comm::all_gather ? input.elems : output.elems;
@@ -138,7 +142,8 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
                 typed ? output.dtype : core::DType::u8,
                 in_place,
                 nullptr,
-                sums && options_.compression.remembers() ? Bucket{task.stage, task.part} : kAnyBucket};
+                sums && options_.compression.remembers() ? Bucket{task.stage, task.part} : kAnyBucket,
+                root};
   collectives::Collective& collective = *prepared(step, task, group, key).collective;
   if (use_ == CollectiveUse::make) return;
   collective.run(input.data, output.data);
@@ -149,7 +154,7 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
 void StepCollectives::shift(const schedules::Step& step, const schedules::Task& task, const schedules::Group& group,
                             const kernels::In& input, const kernels::Out& output, const Matrix& bytes_of_pairs) {
   LOCKSTEP_CHECK(bytes_of_pairs != nullptr, "a shift has its bytes by pair of ranks");
-  const Key key{channels_.of(task.lane, group), task.comm, 0, core::DType::u8, false, bytes_of_pairs, kAnyBucket};
+  const Key key{channels_.of(task.lane, group), task.comm, 0, core::DType::u8, false, bytes_of_pairs, kAnyBucket, 0};
   collectives::Collective& collective = *prepared(step, task, group, key).collective;
   if (use_ == CollectiveUse::make) return;
   collective.run(input.given() ? input.data : &nothing_, output.given() ? output.data : &nothing_);
@@ -186,7 +191,7 @@ void StepCollectives::forget() {
 backends::Prepared StepCollectives::prepare_compressed(Sends sends, const schedules::Step& step,
                                                        const schedules::Task& task, const schedules::Group& group,
                                                        const Key& key) {
-  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket] = key;
+  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket, root] = key;
   const auto ranks = static_cast<int>(group.ranks.size());
   const auto rank =
       static_cast<int>(std::find(group.ranks.begin(), group.ranks.end(), mesh_.messages.rank()) - group.ranks.begin());
@@ -226,7 +231,7 @@ backends::Prepared& StepCollectives::prepared(const schedules::Step& step, const
   auto& of_lane = prepared_[static_cast<std::size_t>(task.lane)];
   const auto known = of_lane.find(key);
   if (known != of_lane.end()) return known->second;
-  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket] = key;
+  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket, root] = key;
   const auto ranks = static_cast<int>(group.ranks.size());
   const Sends sent = sends(task, group, dtype);
   if (sent != Sends::elements)
@@ -235,6 +240,7 @@ backends::Prepared& StepCollectives::prepared(const schedules::Step& step, const
                                          .count = count,
                                          .dtype = dtype,
                                          .op = core::ReduceOp::sum,
+                                         .root = root,
                                          .in_place = in_place,
                                          .matrix = bytes_of_pairs};
   const std::string algorithm = algorithm_for(operation.kind, ranks, options_.algorithm);

@@ -49,9 +49,10 @@ class StepCollectives {
   // Runs a collective on buffers that may be in place; returns when it is done. One lane uses one thread at a time;
   // different lanes run concurrently. A sum is in `output.dtype`; a gather moves bytes. `matrix` has sizes between
   // members of the group: bytes for a shift (the same object each time), elements for an all-to-all with blocks of
-  // different sizes.
+  // different sizes. `root`: of a broadcast or a reduction, the index in the group.
   void run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
-           const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix = nullptr);
+           const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix = nullptr,
+           int root = 0);
 
   // Effective from now on. Called when all lanes run in the calling thread.
   void use(CollectiveUse use) { use_ = use; }
@@ -78,10 +79,10 @@ class StepCollectives {
                   const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix);
   static constexpr std::size_t kRaggedKept = 4;
 
-  // Operations of a channel with equal keys share one collective. The last element: for reductions with error feedback
-  // a bucket's stage and part, otherwise -1.
+  // Operations of a channel with equal keys share one collective. The last elements: for reductions with error feedback
+  // a bucket's stage and part, otherwise -1; the root.
   using Matrix = std::shared_ptr<const collectives::CountMatrix>;
-  using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool, Matrix, Bucket>;
+  using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool, Matrix, Bucket, int>;
   static constexpr Bucket kAnyBucket{-1, -1};
   backends::Prepared& prepared(const schedules::Step& step, const schedules::Task& task, const schedules::Group& group,
                                const Key& key);

@@ -243,7 +243,7 @@ void TrainWorker::run_collective(const Task& task) {
       GptStage& stage = *model_.stage(task.stage).model;
       exchange_counts(task, stage);
       const GptStage::Exchange exchange = stage.exchange(task);
-      model_.collectives().run(step_, task, exchange.input, exchange.output, exchange.matrix);
+      model_.collectives().run(step_, task, exchange.input, exchange.output, exchange.matrix, exchange.root);
       stage.exchanged(task);
       return;
     }
@@ -295,7 +295,7 @@ void TrainWorker::gather(const Task& task) {
 // Sums overlap with the kernels in the rank's own thread.
 void TrainWorker::reduce_gradients(const Task& task) {
   const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
-  if (kind != GroupKind::tensor && kind != GroupKind::embedding) {
+  if (kind == GroupKind::data || kind == GroupKind::expert_data || kind == GroupKind::replicas) {
     RankStage& stage = model_.stage(task.stage);
     auto& landed = stage.landed[static_cast<std::size_t>(task.part)];
     if (kind != GroupKind::replicas) {

@@ -84,12 +84,12 @@ def _profiles() -> tuple[str, ...]:
 
 
 @functools.cache
-def _beside(folder: Path) -> Simulation:
+def _simulation(folder: Path) -> Simulation:
     return kineto.simulation_in(simulated(folder))
 
 
 def _read_profile(path: Path) -> object:
-    return kineto.records_of([kineto.Reader(str(path), 1).read()], _beside(path.parent))
+    return kineto.records_of([kineto.Reader(str(path), 1).read()], _simulation(path.parent))
 
 
 NCCL = """# Collective test starting: all_reduce_perf

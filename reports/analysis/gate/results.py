@@ -34,14 +34,14 @@ class GateResult(Group):
         return headline(self.lines, self.compared.threshold)
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         verdict = answer(self.lines)
         return [(f"{verdict[:1].upper()}{verdict[1:]}: {self.answer}", " ".join(sentences(self)))]
 
 
 def analyse_gates(records: Records) -> tuple[GateResult, ...]:
     """A result for each run that compared two sides, even if they had no cases."""
-    cases, series = (by(lines, lambda one: one.run.run) for lines in (records.verdicts, records.histories))
+    cases, series = (by(lines, lambda line: line.run.run) for lines in (records.verdicts, records.histories))
     return tuple(GateResult(f"gate-{number}", tuple(worst_first(cases.get(run.run, ()))), run=run,
                             series=tuple(series.get(run.run, ())))
                  for number, run in enumerate((run for run in records.runs if run.gate), start=1))
@@ -51,12 +51,12 @@ def sentences(result: GateResult) -> list[str]:
     """Sentences on details: the number of each kind, why some are undecided, the underlying measurements."""
     verdicts = {case.verdict for case in result.lines}
     in_headline = len(verdicts) == 1 or not verdicts & {"slower", *OPEN}
-    told = [] if in_headline else [f"In all: {counts_text(result.lines)}."]
-    told += _why_undecided(result.lines)
+    phrases = [] if in_headline else [f"In all: {counts_text(result.lines)}."]
+    phrases += _why_undecided(result.lines)
     pairs = pairs_text(result)
     if pairs:
-        told.append(f"{pairs} in {result.compared.seconds:.0f} s.")
-    return told + _changes_text(result.series)
+        phrases.append(f"{pairs} in {result.compared.seconds:.0f} s.")
+    return phrases + _changes_text(result.series)
 
 
 def pairs_text(result: GateResult) -> str:
@@ -69,12 +69,12 @@ def _changes_text(series: Sequence[GateSeries]) -> list[str]:
     """Summary of a history, and the range to blame for recent changes."""
     if not series:
         return []
-    changes = sum(len(one.changes) for one in series)
-    files = len({point.source for one in series for point in one.points})
-    recent = Counter(one.changes[-1].blame for one in series if one.changes and one.changes[-1].recent and one.changes[-1].worse)
+    changes = sum(len(line.changes) for line in series)
+    files = len({point.source for line in series for point in line.points})
+    recent = Counter(line.changes[-1].blame for line in series if line.changes and line.changes[-1].recent and line.changes[-1].worse)
     blamed = [f"{blame} for {counted(number, 'case')}" for blame, number in recent.most_common(3)]
-    told = [f"{counted(files, 'record file')}, {counted(len(series), 'case')}, {counted(changes, 'change point')}."]
-    return told + ([f"To blame: {joined(blamed)}."] if blamed else [])
+    phrases = [f"{counted(files, 'record file')}, {counted(len(series), 'case')}, {counted(changes, 'change point')}."]
+    return phrases + ([f"To blame: {joined(blamed)}."] if blamed else [])
 
 
 def _why_undecided(cases: Sequence[GateCase]) -> list[str]:

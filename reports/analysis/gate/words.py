@@ -31,7 +31,7 @@ AnyCase = TypeVar("AnyCase", bound=Case)
 
 def worst_first(cases: Iterable[AnyCase]) -> list[AnyCase]:
     """The cases sorted by verdict, then by ratio: the largest slowdown first, the largest speedup last."""
-    return sorted(cases, key=lambda one: (WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)))
+    return sorted(cases, key=lambda case: (WORST_FIRST.index(case.verdict), -(case.ratio if case.ratio is not None else 1.0)))
 
 
 def change_text(ratio: Optional[float], channel: str = "time") -> str:
@@ -66,13 +66,13 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
 
 def answer(cases: Sequence[Case]) -> str:
     """Verdict on all cases in one word: REGRESSION, undecided or pass."""
-    verdicts = {one.verdict for one in cases}
+    verdicts = {case.verdict for case in cases}
     return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 
 
 def counts_text(cases: Sequence[Case]) -> str:
     """Text such as "1 slower, 2 undecided, 40 same"."""
-    counts = Counter(one.verdict for one in cases)
+    counts = Counter(case.verdict for case in cases)
     return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in WORST_FIRST if counts[verdict]) or "no cases"
 
 
@@ -80,18 +80,18 @@ def headline(cases: Sequence[Case], threshold: float) -> str:
     """The most important sentence for the reader."""
     if not cases:
         return "No cases were compared."
-    slower = [one for one in worst_first(cases) if one.verdict == "slower"]
-    undecided = sum(one.verdict in OPEN for one in cases)
+    slower = [case for case in worst_first(cases) if case.verdict == "slower"]
+    undecided = sum(case.verdict in OPEN for case in cases)
     if slower:
         return _slower_sentence(slower, len(cases))
     if undecided:
         verb = "is" if undecided == 1 else "are"
-        what = " or ".join(verdict for verdict in OPEN if any(one.verdict == verdict for one in cases))
+        what = " or ".join(verdict for verdict in OPEN if any(case.verdict == verdict for case in cases))
         return f"Nothing is known to be slower; {undecided:,} of {counted(len(cases), 'case')} {verb} {what}."
-    if all(one.verdict == "same" for one in cases):
-        equal = "equal" if all(one.channel == "exact" for one in cases) else f"the same within {limit_text(threshold)}"
-        return f"All {len(cases):,} cases are {equal}." if len(cases) > 1 else f"The one case is {equal}."
-    verb = "costs more" if all(one.channel in COUNTED for one in cases) else "is slower"
+    if all(case.verdict == "same" for case in cases):
+        equal = "equal" if all(case.channel == "exact" for case in cases) else f"the same within {limit_text(threshold)}"
+        return f"All {len(cases):,} cases are {equal}." if len(cases) > 1 else f"The only case is {equal}."
+    verb = "costs more" if all(case.channel in COUNTED for case in cases) else "is slower"
     return f"Nothing {verb}: {counts_text(cases)}."
 
 
@@ -103,7 +103,7 @@ def _slower_sentence(slower: Sequence[Case], number: int) -> str:
     by = change_text(worst.ratio, worst.channel) + ("" if interval == NONE else f" ({interval})")
     by = "" if worst.ratio is None else f" by {by}"
     if number == 1:
-        return f"The one case {verb}: {worst.case}{by}."
+        return f"The only case {verb}: {worst.case}{by}."
     if len(slower) == 1:
         return f"1 of {counted(number, 'case')} {verb}: {worst.case}{by}."
     most = f"{worst.case} most{',' if by else ''}"

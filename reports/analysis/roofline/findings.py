@@ -13,7 +13,7 @@ from reports.records import Kernel
 from reports.units import counted, joined, share_text, times_text
 
 
-# ---- Two ways of timing the same case side by side: warm and cold caches, one thread and several
+# ---- Two ways of timing the same case: warm and cold caches, one thread and several
 
 @dataclass(frozen=True)
 class Pair:
@@ -23,7 +23,7 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """Median time of the slow way over that of the fast way."""
+        """Median time of the slow way over the median time of the fast way."""
         return self.slow.median_us / self.fast.median_us
 
 
@@ -102,13 +102,13 @@ _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch
 
 
 def with_share(cases: dict[Case, Kernel]) -> list[tuple[Case, Kernel]]:
-    """Farthest from the limit for certain first; cases without a ceiling are left out."""
+    """Farthest from the limit for certain first; without the cases that have no ceiling."""
     known = [(case, kernel) for case, kernel in cases.items() if kernel.share is not None]
     return sorted(known, key=lambda pair: share_of(pair[1]).high)
 
 
 def share_of(kernel: Kernel) -> Estimate:
-    """The share of the ceiling with its interval, which reaches to that of the least disturbed calls."""
+    """The share of the ceiling with its interval, which extends to the share of the least disturbed calls."""
     if not kernel.stats:
         return exact(kernel.share)
     time = of_stats(kernel.stats)
@@ -154,8 +154,8 @@ def groups_text(cases: dict[Case, Kernel]) -> str:
     shares = {name: [kernel.share for _, kernel in pairs] for name, pairs in by(with_share(cases), lambda pair: group_of(pair[0].kernel)).items()}
     if len(shares) < 2:
         return ""
-    told = [f"{name} {share_text(median(shares[name]))}" for name in ORDER if name in shares]
-    return f"Median share by family: {'; '.join(told)}."
+    phrases = [f"{name} {share_text(median(shares[name]))}" for name in ORDER if name in shares]
+    return f"Median share by family: {'; '.join(phrases)}."
 
 
 def bounds_text(cases: Iterable[Kernel], roofline: Roofline) -> str:
@@ -166,19 +166,19 @@ def bounds_text(cases: Iterable[Kernel], roofline: Roofline) -> str:
     return "Bound by " + joined([f"{name} ({number})" for name, number in names.most_common()]) + "."
 
 
-def comparison_text(one: Comparison) -> str:
+def comparison_text(kernel: Comparison) -> str:
     """Sentence such as: warm over cold: 1.4 times the speed in the median, from 1 times (adamw f32, N8) to 3 times (softmax_fwd ...)."""
-    slow, fast = one.sides
-    most, least = one.pairs[0], one.pairs[-1]
-    if len(one.pairs) == 1:
+    slow, fast = kernel.sides
+    most, least = kernel.pairs[0], kernel.pairs[-1]
+    if len(kernel.pairs) == 1:
         return f"{fast} over {slow}: {times_text(most.ratio)} the speed, for {most.case.full}"
-    return (f"{fast} over {slow}: {times_text(one.median)} the speed in the median, from {times_text(least.ratio)} "
+    return (f"{fast} over {slow}: {times_text(kernel.median)} the speed in the median, from {times_text(least.ratio)} "
             f"({least.case.full}) to {times_text(most.ratio)} ({most.case.full})")
 
 
 def kernel_findings(rooflines: Iterable[Roofline]) -> list[Finding]:
     """One summary for each way of timing, of each roofline the main way first."""
-    return [limited(one, roofline.lines) for roofline in rooflines for one in _findings(roofline)]
+    return [limited(finding, roofline.lines) for roofline in rooflines for finding in _findings(roofline)]
 
 
 def _findings(roofline: Roofline) -> list[Finding]:
@@ -202,10 +202,10 @@ def _finding(roofline: Roofline, way: Way) -> Finding:
 
 
 def kernel_caveat(roofline: Roofline, way: Way) -> str:
-    """Sentences on what limits a finding on one way of timing: cases that were left out, ceilings that contradict others, few samples."""
-    left_out = sum(not one.was_run for one in roofline.lines if way_of(one) == way)
+    """Sentences on what limits a finding on one way of timing: cases that were skipped, ceilings that contradict others, few samples."""
+    left_out = sum(not line.was_run for line in roofline.lines if way_of(line) == way)
     timed = list(roofline.timed[way].values())
-    told = [f"The time budget left out {left_out} of {left_out + len(timed)} cases."] if left_out else []
+    phrases = [f"The time budget ended before {left_out} of {left_out + len(timed)} cases."] if left_out else []
     odd = [text for threads, text in odd_ones(roofline.ceilings) if threads == way.threads]
-    told += [f"Its ceilings contradict each other, so that shares of the lower ones are too high: {joined(odd[:2])}."] if odd else []
-    return " ".join([*told, *filter(None, [few_text(timed, "case")])])
+    phrases += [f"Its ceilings contradict each other, so that shares of the lower ones are too high: {joined(odd[:2])}."] if odd else []
+    return " ".join([*phrases, *filter(None, [few_text(timed, "case")])])

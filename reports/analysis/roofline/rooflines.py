@@ -54,56 +54,56 @@ class Ceilings:
 
 
 def _roofs(values: Iterable[tuple[str, float]]) -> list[Roof]:
-    by_name = by((one for one in values if one[1] > 0), lambda one: one[0], lambda one: one[1])
+    by_name = by((value for value in values if value[1] > 0), lambda pair: pair[0], lambda pair: pair[1])
     return [Roof(name, min(found), max(found)) for name, found in by_name.items()]
 
 
 def ceilings_of(found: Iterable[Ceiling]) -> dict[int, Ceilings]:
-    """Ceilings by number of threads; of equal ceilings of several runs that of the latest run."""
-    groups = latest(sorted(found, key=lambda one: one.run.started), lambda one: one.threads, lambda one: (one.name, one.level, one.dtype))
+    """Ceilings by number of threads; of equal ceilings of several runs, the latest."""
+    groups = latest(sorted(found, key=lambda ceiling: ceiling.run.started), lambda ceiling: ceiling.threads, lambda ceiling: (ceiling.name, ceiling.level, ceiling.dtype))
     return {threads: Ceilings(threads, tuple(groups[threads].values())) for threads in sorted(groups)}
 
 
 def drift_of(found: Iterable[Ceiling]) -> Optional[tuple[float, str]]:
     """The largest ratio between equal ceilings of several runs, and the ceiling's name."""
-    values = by((one for one in found if one.value > 0), lambda one: (one.name, one.level, one.dtype, one.threads), lambda one: one.value)
+    values = by((ceiling for ceiling in found if ceiling.value > 0), lambda ceiling: (ceiling.name, ceiling.level, ceiling.dtype, ceiling.threads), lambda ceiling: ceiling.value)
     ratios = [(max(same) / min(same), key) for key, same in values.items() if len(same) > 1]
     if not ratios:
         return None
-    ratio, (name, level, dtype, threads) = max(ratios, key=lambda one: one[0])
+    ratio, (name, level, dtype, threads) = max(ratios, key=lambda pair: pair[0])
     where = LEVELS.get(level or "", dtype or "")
     return ratio, f"{where} {name}".strip() + f", {counted(threads, 'thread')}"
 
 
 def odd_ones(found: dict[int, Ceilings]) -> list[tuple[int, str]]:
-    """Ceilings that cannot be the machine's, by their threads: lower than those of fewer threads, or than those of a farther level."""
-    near = [one for each in found.values() for one in _slower_near(each)]
+    """Ceilings that cannot be the machine's, by their threads: lower than with fewer threads, or than at a farther level."""
+    near = [ceiling for each in found.values() for ceiling in _slower_near(each)]
     return [*_slower_with_threads(list(found.values())), *near]
 
 
 def _slower_with_threads(found: list[Ceilings]) -> Iterable[tuple[int, str]]:
     for few, many in zip(found, found[1:]):
-        for one in many.all:
-            where = one.level or one.dtype
-            before = few.value(one.name, where) if where else None
-            if before and one.value < ODD * before:
-                yield many.threads, (f"{_name(one)} of {many.threads} threads ({short(one.value)}) below that of {few.threads} "
-                                     f"({short(before)} {UNITS[one.unit]})")
+        for ceiling in many.all:
+            where = ceiling.level or ceiling.dtype
+            before = few.value(ceiling.name, where) if where else None
+            if before and ceiling.value < ODD * before:
+                yield many.threads, (f"{_name(ceiling)} of {many.threads} threads ({short(ceiling.value)}) lower than with {few.threads} "
+                                     f"({short(before)} {UNITS[ceiling.unit]})")
 
 
 def _slower_near(each: Ceilings) -> Iterable[tuple[int, str]]:
     levels = list(LEVELS)
-    for one in each.all:
-        farther = levels[levels.index(one.level) + 1:] if one.level in levels else []
+    for ceiling in each.all:
+        farther = levels[levels.index(ceiling.level) + 1:] if ceiling.level in levels else []
         for level in farther[:1]:
-            beyond = each.value(one.name, level)
-            if beyond and one.value < ODD * beyond:
-                yield each.threads, (f"{_name(one)} ({short(one.value)}) below {LEVELS[level]} {one.name} ({short(beyond)} "
-                                     f"{UNITS[one.unit]}) of {counted(each.threads, 'thread')}")
+            beyond = each.value(ceiling.name, level)
+            if beyond and ceiling.value < ODD * beyond:
+                yield each.threads, (f"{_name(ceiling)} ({short(ceiling.value)}) below {LEVELS[level]} {ceiling.name} ({short(beyond)} "
+                                     f"{UNITS[ceiling.unit]}) of {counted(each.threads, 'thread')}")
 
 
-def _name(one: Ceiling) -> str:
-    return f"{LEVELS.get(one.level or '', one.dtype or '')} {one.name}".strip()
+def _name(ceiling: Ceiling) -> str:
+    return f"{LEVELS.get(ceiling.level or '', ceiling.dtype or '')} {ceiling.name}".strip()
 
 
 def binding_name(kernel: Kernel, found: Iterable[Ceiling]) -> str:
@@ -115,11 +115,11 @@ def binding_name(kernel: Kernel, found: Iterable[Ceiling]) -> str:
         return kernel.bound
     unit = {"memory": "gbps", "compute": "gflops"}[kernel.bound]
     allowed = work / kernel.ceiling_us / 1e3
-    for one in sorted(found, key=lambda ceiling: ceiling.dtype != kernel.dtype):  # two dtypes may have equal peaks
-        same = (one.run.run, one.device, one.threads, one.unit) == (kernel.run.run, kernel.device, kernel.threads, unit)
-        if same and abs(one.value / allowed - 1) <= EXACT:
-            where = LEVELS.get(one.level or "", one.level or "") if unit == "gbps" else one.dtype
-            return f"{where} {one.name}"
+    for candidate in sorted(found, key=lambda ceiling: ceiling.dtype != kernel.dtype):  # two dtypes may have equal peaks
+        same = (candidate.run.run, candidate.device, candidate.threads, candidate.unit) == (kernel.run.run, kernel.device, kernel.threads, unit)
+        if same and abs(candidate.value / allowed - 1) <= EXACT:
+            where = LEVELS.get(candidate.level or "", candidate.level or "") if unit == "gbps" else candidate.dtype
+            return f"{where} {candidate.name}"
     return kernel.bound
 
 
@@ -127,11 +127,11 @@ def ceilings_text(ceilings: Ceilings) -> str:
     """Sentence such as: bandwidth 210 to 330 GB/s in L1 and 11 to 13 GB/s from memory; arithmetic ...; launch 1.6 µs."""
     parts = []
     if ceilings.memory:
-        told = [f"{range_text(roof, rate_text)} {_place(roof.name)}" for roof in ceilings.memory]
-        parts.append("bandwidth " + joined(told))
+        phrases = [f"{range_text(roof, rate_text)} {_place(roof.name)}" for roof in ceilings.memory]
+        parts.append("bandwidth " + joined(phrases))
     if ceilings.compute:
-        told = [f"{range_text(roof, flops_text)} in {roof.name}" for roof in ceilings.compute]
-        parts.append("arithmetic " + joined(told))
+        phrases = [f"{range_text(roof, flops_text)} in {roof.name}" for roof in ceilings.compute]
+        parts.append("arithmetic " + joined(phrases))
     if ceilings.launch_us is not None:
         parts.append(f"launch {time_text(ceilings.launch_us)}")
     return "; ".join(parts)
@@ -223,7 +223,7 @@ class Roofline(Group):
 
     @property
     def latest_ceilings(self) -> list[Ceiling]:
-        return [one for each in self.ceilings.values() for one in each.all]
+        return [ceiling for each in self.ceilings.values() for ceiling in each.all]
 
     @property
     def ways(self) -> list[Way]:
@@ -248,7 +248,7 @@ def case_of(kernel: Kernel) -> Case:
 
 def _by_several(kernels: Iterable[Kernel]) -> set[Case]:
     """Cases that a run has timed in the same way by more than one implementation."""
-    found = by(kernels, lambda one: (case_of(one), way_of(one), one.run.run), lambda one: one.implementation)
+    found = by(kernels, lambda kernel: (case_of(kernel), way_of(kernel), kernel.run.run), lambda kernel: kernel.implementation)
     return {case for (case, _, _), names in found.items() if len(set(names)) > 1}
 
 
@@ -288,7 +288,7 @@ def _latest(kernels: Sequence[Kernel]) -> dict[Way, dict[Case, Kernel]]:
     def named(kernel: Kernel) -> Case:
         case = case_of(kernel)
         return replace(case, implementation=kernel.implementation or "") if case in apart else case
-    timed = latest(sorted(kernels, key=lambda one: one.run.started), way_of, named)
+    timed = latest(sorted(kernels, key=lambda kernel: kernel.run.started), way_of, named)
     order = sorted(timed, key=lambda way: (way.cache != "warm", way.threads, way.timing))
     return {way: timed[way] for way in order}
 

@@ -1,16 +1,16 @@
-"""Communication beside computation: in the chart of a rank's lanes, and as the hidden part of collectives."""
+"""Communication that overlaps with computation: in the chart of a rank's lanes, and as the hidden part of collectives."""
 
 from dataclasses import dataclass
 from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 
-from reports.analysis.estimate import alike, certain_factor, Estimate, exact, median_of, PRECISE, told_share, undecided
+from reports.analysis.estimate import alike, certain_factor, Estimate, exact, median_of, PRECISE, decided_share, undecided
 from reports.analysis.groups import by, Group, latest, link_text, listed
 from reports.analysis.steps.schedules import BASES, place_of
 from reports.records import Link, Memory, Records, ScheduleLine, Simulation, Task, Timeline
 from reports.units import bytes_text, counted, share_text, short, time_text
 
 
-# ---- Boxes in the chart of a rank's lanes: computations, communication beside them, and waits between the two
+# ---- Boxes in the chart of a rank's lanes: computations, communication that overlaps with them, and waits between the two
 
 COMPUTE = "compute"
 STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy", "load", "host")
@@ -18,7 +18,7 @@ STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy", "
 _SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}
 
 PIECES = 10  # pieces of one pass are merged up to this multiple of `finest`
-_FOR_ANOTHER = ("HOLD", "ASKED", "YIELD")  # BPipe: a rank answers its partner beside its own list, which does not wait for it
+_FOR_ANOTHER = ("HOLD", "ASKED", "YIELD")  # BPipe: a rank answers its partner outside of its own list, which does not wait for the answer
 _NEEDS = {"F": ("RECV_F",), "B": ("RECV_B",), "I": ("RECV_B",)}
 
 
@@ -38,7 +38,7 @@ class RankLanes:
 
 
 def lanes_of(timeline: Timeline, finest: float = 0.0) -> list[RankLanes]:
-    """Boxes of each rank; those of one kind that are shorter than `finest` ms, and nearer to each other, are merged."""
+    """Boxes of each rank. Boxes of one kind that are shorter than `finest` ms, and closer than that, are merged."""
     starts, layers = _send_starts(timeline), labels_are_layers(timeline)
     return [_rank_lanes(tasks, starts, finest, layers) for tasks in timeline]
 
@@ -115,7 +115,7 @@ def exposed_of(tasks: Sequence[Task]) -> list[tuple[float, float]]:
 
 def _messages_for(task: Task, following: Optional[Task], messages: dict) -> list[Task]:
     """Messages that an action waits for. If two run as one (DualPipe), the first begins when the messages of both have arrived."""
-    own, other = (_received_for(one, messages) for one in (task, following))
+    own, other = (_received_for(line, messages) for line in (task, following))
     return own + [message for message in other if abs(message.end - task.start) < 1e-6]
 
 
@@ -149,7 +149,7 @@ class Chart:
     basis: str
     timeline: Timeline
     makespan_ms: float
-    label: str  # words beside the makespan: "bubble 12 % of that"
+    label: str  # follows the makespan: "bubble 12 % of that"
     memory: Optional[Memory]
 
     @property
@@ -163,11 +163,11 @@ class Chart:
 
 def charts_of(lines: Iterable[ScheduleLine | Simulation]) -> list[Chart]:
     """Charts of the lines with a timeline."""
-    return [Chart(line.basis, line.timeline, line.makespan_ms, _beside_makespan(line), line.memory)
+    return [Chart(line.basis, line.timeline, line.makespan_ms, _after_makespan(line), line.memory)
             for line in lines if line.timeline]
 
 
-def _beside_makespan(line: ScheduleLine | Simulation) -> str:
+def _after_makespan(line: ScheduleLine | Simulation) -> str:
     if isinstance(line, ScheduleLine) and line.overlap:
         return f"computing {share_text(line.overlap.compute_alone_ms / line.makespan_ms)} of that"
     bubble = f"bubble {short(100 * line.bubbles.of_makespan, 3)} % of that"
@@ -176,7 +176,7 @@ def _beside_makespan(line: ScheduleLine | Simulation) -> str:
     return f"{bubble}, {100 * line.filler.filled:.0f} % of it filled over {counted(line.filler.steps, 'step')}"
 
 
-# Collectives beside the computation: the hidden part of them, over sizes of buckets, ZeRO stages and links.
+# Collectives that overlap with computation: their hidden part, over sizes of buckets, ZeRO stages and links.
 
 HIDDEN = 0.995  # share of the communication from which on all counts as hidden
 
@@ -186,9 +186,9 @@ class OverlapResult(Group):
 
     @property
     def name(self) -> str:
-        one = self.first.overlap
-        return listed(f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)} on {counted(one.replicas, 'replica')}",
-                      one.algorithm, self.place)
+        overlap = self.first.overlap
+        return listed(f"{counted(overlap.layers, 'layer')} of {bytes_text(overlap.bytes_per_layer, 3)} on {counted(overlap.replicas, 'replica')}",
+                      overlap.algorithm, self.place)
 
     @property
     def headline(self) -> str:
@@ -199,15 +199,15 @@ class OverlapResult(Group):
         return by(self.lines, lambda line: link_text(line.run.link))
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         first, *others = (f"{link}: {link_finding(lines)}" for link, lines in self.by_link.items())
         return [(first, " ".join(others))]
 
 
 def analyse_overlap(records: Records) -> tuple[OverlapResult, ...]:
     def work(line: ScheduleLine) -> tuple:
-        one = line.overlap
-        return (one.layers, one.bytes_per_layer, one.replicas, one.algorithm, line.microbatches, place_of(line)), BASES.index(line.basis)
+        overlap = line.overlap
+        return (overlap.layers, overlap.bytes_per_layer, overlap.replicas, overlap.algorithm, line.microbatches, place_of(line)), BASES.index(line.basis)
     groups = latest([line for line in records.schedules if line.overlap], work,
                     lambda line: (line.overlap.bucket_cap_bytes, line.overlap.zero_stage, line.overlap.prefetch, line.run.link))
     return OverlapResult.of_places("overlap", ((key[0][-1], sorted(groups[key].values(), key=_order)) for key in sorted(groups)))
@@ -224,11 +224,11 @@ def slowness(link: Link | None) -> tuple[float, float]:
 
 def way_text(line: ScheduleLine) -> str:
     """Name such as "ZeRO 2, buckets of 25 MiB"."""
-    one = line.overlap
-    if one.zero_stage == 3:
-        return f"ZeRO 3, {counted(one.prefetch, 'layer')} gathered ahead"
-    buckets = f"buckets of {bytes_text(one.bucket_cap_bytes, 3)}" if one.bucket_cap_bytes else "one bucket"
-    return buckets if one.zero_stage == 0 else f"ZeRO {one.zero_stage}, {buckets}"
+    overlap = line.overlap
+    if overlap.zero_stage == 3:
+        return f"ZeRO 3, {counted(overlap.prefetch, 'layer')} prefetched"
+    buckets = f"buckets of {bytes_text(overlap.bucket_cap_bytes, 3)}" if overlap.bucket_cap_bytes else "one bucket"
+    return buckets if overlap.zero_stage == 0 else f"ZeRO {overlap.zero_stage}, {buckets}"
 
 
 def step_of(line: ScheduleLine) -> Estimate:
@@ -246,10 +246,10 @@ def most_hidden(line: ScheduleLine) -> float:
 
 def hidden_of(line: ScheduleLine) -> Estimate:
     """Hidden share of the collectives."""
-    one = line.overlap
-    alone = max(one.communication_alone_ms, 1e-12)
+    overlap = line.overlap
+    alone = max(overlap.communication_alone_ms, 1e-12)
     exposed = step_of(line)
-    shares = (1 - (ms - one.compute_alone_ms) / alone for ms in (exposed.value, exposed.high, exposed.low))
+    shares = (1 - (ms - overlap.compute_alone_ms) / alone for ms in (exposed.value, exposed.high, exposed.low))
     return Estimate(*shares).within(0.0, most_hidden(line))
 
 
@@ -261,17 +261,17 @@ def hidden_text(line: ScheduleLine) -> str:
     exposed = f", {time_text(1e3 * exposed_ms(line))} exposed"
     if share.high <= 1 - HIDDEN:
         return f"nothing hidden{exposed}"
-    return told_share(share, "hidden") + (exposed if share.half <= PRECISE else "")
+    return decided_share(share, "hidden") + (exposed if share.half <= PRECISE else "")
 
 
 def link_finding(lines: list[ScheduleLine]) -> str:
     best, worst = lines[0], lines[-1]
     alone = best.overlap
-    told = (f"computing takes {time_text(1e3 * alone.compute_alone_ms)}, the collectives alone "
+    text = (f"computing takes {time_text(1e3 * alone.compute_alone_ms)}, the collectives alone "
             f"{time_text(1e3 * alone.communication_alone_ms)}, both together {time_text(1e3 * best.makespan_ms)} with "
             f"{way_text(best)} ({hidden_text(best)})")
     if certain_factor(step_of(worst), step_of(best)) == 1:
         doubt = undecided(max(step_of(line).spread for line in lines), best.run.oversubscribed)
-        return told + ("." if len(lines) == 1 or alike(step_of(worst), step_of(best)) else f"; which case is shortest is {doubt}.")
+        return text + ("." if len(lines) == 1 or alike(step_of(worst), step_of(best)) else f"; which case is shortest is {doubt}.")
     longest = time_text(1e3 * worst.makespan_ms)
-    return f"{told}; the longest is {longest} with {way_text(worst)} ({hidden_text(worst)})."
+    return f"{text}; the longest is {longest} with {way_text(worst)} ({hidden_text(worst)})."

@@ -118,7 +118,7 @@ def _name(variant: Sequence, others: Sequence[tuple]) -> str:
 # Schedules of one workload against each other, and against the number of microbatches.
 
 NO_BUBBLE = 0.0005  # smaller differences are rounding
-FEWER = 3  # schedules that are named beside the best
+FEWER = 3  # schedules that are named besides the best
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Contest:
     def frontier(self) -> list[tuple[str, ScheduleLine]]:
         """Schedules with a smaller bubble than all others that hold at most as many activations; the smallest peak first."""
         kept: list[tuple[str, ScheduleLine]] = []
-        for name, line in sorted(self.entries, key=lambda one: (one[1].peak, bubble(one[1]))):
+        for name, line in sorted(self.entries, key=lambda pair: (pair[1].peak, bubble(pair[1]))):
             if not kept or bubble(line) < bubble(kept[-1][1]) - NO_BUBBLE:
                 kept.append((name, line))
         return kept
@@ -166,7 +166,7 @@ class WorkloadResult(Group):
     def findings(self) -> list[Finding]:
         """One finding, and the difference of emulated steps from simulated ones: of measured steps if there are any, else
         of simulated ones; of whole sequences if there are any."""
-        main = min(self.contests, key=lambda one: (("measured", "simulated", "emulated").index(one.basis), one.slices))
+        main = min(self.contests, key=lambda contest: (("measured", "simulated", "emulated").index(contest.basis), contest.slices))
         return [Finding(listed(self.workload.name, self.workload.times_text, main.name), contest_text(main), self.why,
                         "" if main.basis == "measured" else main.basis, self.anchor)]
 
@@ -200,16 +200,16 @@ def bubble_of(line: ScheduleLine) -> Estimate:
 
 def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
     """Steps whose messages take time come first: without that, schedules of many messages look better than they are."""
-    found = sorted(cases_of(records.schedules).items(), key=lambda one: bool(one[0].times and not one[0].times.message))
+    found = sorted(cases_of(records.schedules).items(), key=lambda pair: bool(pair[0].times and not pair[0].times.message))
     return tuple(WorkloadResult(f"workload-{number}", tuple(line for case in cases for line in case.lines), "", tuple(cases),
-                                tuple(one for basis in BASES for one in _contests(workload, basis, cases)))
+                                tuple(contest for basis in BASES for contest in _contests(workload, basis, cases)))
                  for number, (workload, cases) in enumerate(found, start=1))
 
 
 def _contests(workload: Workload, basis: str, cases: Sequence[Case]) -> list[Contest]:
     by_slices = by((case for case in cases if basis in case.of_basis), lambda case: max(len(case.first.slice_tokens or ()), 1),
                    lambda case: (case.name, case.of_basis[basis]))
-    return [Contest(workload, basis, slices, tuple(sorted(entries, key=lambda one: _order(one[1]))))
+    return [Contest(workload, basis, slices, tuple(sorted(entries, key=lambda pair: _order(pair[1]))))
             for slices, entries in sorted(by_slices.items())]
 
 
@@ -223,7 +223,7 @@ def growths_of(results: Sequence[WorkloadResult]) -> list[Growth]:
         work = contest.workload
         return work.ranks, work.times, contest.basis, contest.slices, "" if contest.basis == "simulated" else work.place
     growths = []
-    for (*setting_, _), contests in by((one for result in results for one in result.contests), setting).items():
+    for (*setting_, _), contests in by((contest for result in results for contest in result.contests), setting).items():
         curves: dict[str, dict[int, float]] = {}
         for contest in contests:
             for name, line in contest.entries:
@@ -248,10 +248,10 @@ def contest_text(contest: Contest) -> str:
              f"{_held_text(best)}"]
     fewer = [(other, line) for other, line in contest.frontier if line.peak < best.peak][::-1][:FEWER]
     if fewer:
-        told = joined([f"{other} ({short(line.peak)}) {share_text(bubble(line))}" for other, line in fewer])
-        parts.append(f"of those that hold fewer, {told}")
+        text = joined([f"{other} ({short(line.peak)}) {share_text(bubble(line))}" for other, line in fewer])
+        parts.append(f"of schedules that hold fewer, {text}")
     if bubble_of(worst).low >= bubble_of(best).high and last not in [*alike, *(other for other, _ in fewer)]:
-        parts.append(f"the largest is that of {last}, {share_text(bubble(worst))}")
+        parts.append(f"{last} has the largest, {share_text(bubble(worst))}")
     return "; ".join(parts) + f"{_trained_text(contest)}."
 
 
@@ -284,18 +284,18 @@ def _microbatches(number: float) -> str:
 
 def agreement_text(cases: Sequence[Case]) -> str:
     """Sentence on the difference of emulated and measured steps from simulated ones."""
-    told = []
+    phrases = []
     for basis in ("emulated", "measured"):
         ratios = [(case.of_basis[basis].makespan_ms / case.of_basis["simulated"].makespan_ms, case.name)
                   for case in cases if basis in case.of_basis and "simulated" in case.of_basis]
         if not ratios:
             continue
-        farthest = max(ratios, key=lambda one: abs(one[0] - 1))
+        farthest = max(ratios, key=lambda pair: abs(pair[0] - 1))
         middle = median(ratio for ratio, _ in ratios)
-        told.append(f"{basis} against simulated makespan: {percent_off(middle)}" if len(ratios) == 1 else
+        phrases.append(f"{basis} against simulated makespan: {percent_off(middle)}" if len(ratios) == 1 else
                     f"{basis} against simulated makespan of {counted(len(ratios), 'schedule')}: "
                     f"{percent_off(middle)} in the median, {percent_off(farthest[0])} at most ({farthest[1]})")
-    return f"{joined(told)[:1].upper()}{joined(told)[1:]}." if told else ""
+    return f"{joined(phrases)[:1].upper()}{joined(phrases)[1:]}." if phrases else ""
 
 
 def percent_off(ratio: float) -> str:

@@ -23,10 +23,10 @@ class Curve:
 
     @property
     def text(self) -> str:
-        told = [_measured_text(line) for line in self.measured if line.efficiency]
+        phrases = [_measured_text(line) for line in self.measured if line.efficiency]
         if self.simulated:
-            told.append(self._simulated_text(self.simulated[-1]))
-        return f"{self.name[:1].upper()}{self.name[1:]}: {'; '.join(told)}." if told else ""
+            phrases.append(self._simulated_text(self.simulated[-1]))
+        return f"{self.name[:1].upper()}{self.name[1:]}: {'; '.join(phrases)}." if phrases else ""
 
     def _simulated_text(self, far: Step) -> str:
         where = f"simulated{f' on {machine_of(far)}' if machine_of(far) else ''}, {far.ranks:,} ranks"
@@ -51,7 +51,7 @@ def curves_of(lines: Sequence[Step]) -> list[Curve]:
     for line in lines:
         if line.ranks > 1:
             families.setdefault(_family(line), ([], []))[line.basis == "simulated"].append(line)
-    ones = {_batch(line): line for line in sorted(lines, key=lambda one: one.basis != "simulated") if line.ranks == 1}
+    ones = {_batch(line): line for line in sorted(lines, key=lambda line: line.basis != "simulated") if line.ranks == 1}
     curves = [Curve(f"{name}, {batch[0]}", ones.get(batch), _by_ranks(run), _by_ranks(beyond))
               for (name, batch), (run, beyond) in families.items()]
     return sorted(curves, key=lambda curve: not curve.name.startswith(_WAYS["dp"]))
@@ -60,7 +60,7 @@ def curves_of(lines: Sequence[Step]) -> list[Curve]:
 def _by_ranks(lines: Iterable[Step]) -> tuple[Step, ...]:
     """One line for each number of ranks: the one of most rounds."""
     best: dict[int, Step] = {}
-    for line in sorted(lines, key=lambda one: len(one.rounds_ms)):
+    for line in sorted(lines, key=lambda line: len(line.rounds_ms)):
         best[line.ranks] = line
     return tuple(best[ranks] for ranks in sorted(best))
 
@@ -111,9 +111,9 @@ def efficiency_text(line: Step) -> str:
 def losses_text(line: Step) -> str:
     """Words such as "slower kernels 20 % (15 to 25)": losses that their intervals decide, the largest first."""
     losses = line.efficiency.losses if line.efficiency else ()
-    told = sorted((one for one in losses if one.interval.low > 0 and one.share > SLIGHT), key=lambda one: -one.share)
-    return joined([f"{LOSSES[one.to]} {share_text(one.share)}" + (f" ({interval_text(one.interval)})" if line.rounds_ms else "")
-                   for one in told])
+    chosen = sorted((loss for loss in losses if loss.interval.low > 0 and loss.share > SLIGHT), key=lambda loss: -loss.share)
+    return joined([f"{LOSSES[loss.to]} {share_text(loss.share)}" + (f" ({interval_text(loss.interval)})" if line.rounds_ms else "")
+                   for loss in chosen])
 
 
 def _lost(line: Step) -> str:

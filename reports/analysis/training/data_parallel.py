@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from reports.analysis.estimate import Estimate, estimate, median_of, PRECISE, told_share, undecided
+from reports.analysis.estimate import Estimate, estimate, median_of, PRECISE, decided_share, undecided
 from reports.analysis.groups import by, Group, latest, link_text, listed, wrong_of
 from reports.analysis.steps.schedules import place_of
 from reports.analysis.steps.overlap import most_hidden, slowness
@@ -65,17 +65,17 @@ class BucketsResult(Group):
 
     @property
     def name(self) -> str:
-        one = self.overlap
-        return listed(f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_per_layer, 3)}, gradients "
-                      f"{as_text(one.reductions.compression)}, {one.algorithm}", self.place)
+        line = self.overlap
+        return listed(f"{counted(line.layers, 'layer')} of {bytes_text(line.bytes_per_layer, 3)}, gradients "
+                      f"{as_text(line.reductions.compression)}, {line.algorithm}", self.place)
 
     @property
     def by_ranks(self) -> dict[int, list[BucketCurve]]:
         return by(self.curves, lambda curve: curve.ranks)
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
-        return [(best_text(self), " ".join(curve_text(one) for one in self.curves))]
+    def statements(self) -> list[tuple[str, ...]]:
+        return [(best_text(self), " ".join(curve_text(curve) for curve in self.curves))]
 
 
 def analyse_buckets(records: Records) -> tuple[BucketsResult, ...]:
@@ -104,10 +104,10 @@ def exposed_ms(line: ScheduleLine) -> float:
 
 
 def bucket_bytes(line: ScheduleLine) -> int:
-    """Largest size of a bucket in bytes: the limit, but at most all gradients; without a limit, one bucket has all of them."""
-    one = line.overlap
-    whole = one.layers * one.bytes_per_layer
-    return min(one.bucket_cap_bytes or whole, whole)
+    """Largest size of a bucket in bytes: the limit, but at most all gradients; without a limit, one bucket has all."""
+    overlap = line.overlap
+    whole = overlap.layers * overlap.bytes_per_layer
+    return min(overlap.bucket_cap_bytes or whole, whole)
 
 
 def ideal_ms(line: ScheduleLine) -> float:
@@ -139,16 +139,16 @@ def _exposed_text(line: ScheduleLine) -> str:
 def curve_text(curve: BucketCurve) -> str:
     best, worst, good = curve.best, curve.worst, curve.good
     crowded = " (more ranks than cores)" if best.run.oversubscribed else ""
-    told = f"{counted(curve.ranks, 'rank')}{crowded}, {curve.name}: "
+    text = f"{counted(curve.ranks, 'rank')}{crowded}, {curve.name}: "
     if not good:
         spread = max(exposed_of(line).half for line in curve.lines) / best.overlap.communication_alone_ms
-        return f"{told}which buckets are best is {undecided(spread, best.run.oversubscribed)}."
-    told += (f"{joined([bucket_text(line) for line in good])} {'is' if bucket_text(good[0]) == 'one bucket' else 'are'} best, with "
+        return f"{text}which buckets are best is {undecided(spread, best.run.oversubscribed)}."
+    text += (f"{joined([bucket_text(line) for line in good])} {'is' if bucket_text(good[0]) == 'one bucket' else 'are'} best, with "
              f"{_exposed_text(best)} of {time_text(1e3 * best.overlap.communication_alone_ms)} exposed "
-             f"({told_share(hidden_of(best), 'hidden')})")
+             f"({decided_share(hidden_of(best), 'hidden')})")
     if exposed_of(worst).low <= exposed_of(best).high:
-        return told + "."
-    return f"{told}; {bucket_text(worst)} {'leaves' if worst.overlap.collectives == 1 else 'leave'} {_exposed_text(worst)}."
+        return text + "."
+    return f"{text}; {bucket_text(worst)} {'leaves' if worst.overlap.collectives == 1 else 'leave'} {_exposed_text(worst)}."
 
 
 def best_text(result: BucketsResult) -> str:
@@ -176,14 +176,14 @@ def _hide_text(shares: list[Estimate]) -> str:
 
 def bytes_sentence(result: BucketsResult) -> str:
     """Bytes that a rank sends in a step, by number of ranks."""
-    told = [f"{bytes_text(reductions(curves[0].lines[0]).sent_bytes, 3)} on {counted(ranks, 'rank')}"
+    phrases = [f"{bytes_text(reductions(curves[0].lines[0]).sent_bytes, 3)} on {counted(ranks, 'rank')}"
             for ranks, curves in result.by_ranks.items()]
     off = sum(reductions(line).sent_bytes != reductions(line).formula_bytes for line in result.lines)
-    agree = "as the formula says" if off == 0 else f"in {counted(off, 'row')} not what the formula of the fewest bytes says"
-    return f"A rank sends {joined(told)} in a step, counted in the plans that ran: {agree}."
+    agree = "equal to the formula" if off == 0 else f"in {counted(off, 'row')} different from the formula for the fewest bytes"
+    return f"A rank sends {joined(phrases)} in a step, counted in the plans that ran: {agree}."
 
 
-# Costs of each stage of ZeRO per rank: bytes held and sent beside the formulas, and the time of a step.
+# Costs of each stage of ZeRO per rank: bytes held and sent compared with the formulas, and the time of a step.
 
 STATES = ("weights", "gradients", "optimizer")  # kinds of memory that have formulas
 
@@ -193,19 +193,19 @@ class ShardingResult(Group):
 
     @property
     def name(self) -> str:
-        one = self.first
-        dtypes = one.dtype if one.gradient_dtype == one.dtype else f"{one.dtype} with gradients in {one.gradient_dtype}"
-        return f"{model_text(one.model)} on {counted(one.ranks, 'rank')}, {dtypes}"
+        line = self.first
+        dtypes = line.dtype if line.gradient_dtype == line.dtype else f"{line.dtype} with gradients in {line.gradient_dtype}"
+        return f"{model_text(line.model)} on {counted(line.ranks, 'rank')}, {dtypes}"
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         return [(saved_text(self), agreement_text(self), saved_text(self))]
 
 
 def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
-    groups = latest(records.steps_of("sharding"), lambda one: (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches),
-                    lambda one: (one.zero_stage, -one.shard_ranks, -one.secondary_ranks, one.weight_compression, one.compression,
-                                 -one.near_ranks, not one.prefetch, one.offload, one.update, one.optimizer))
+    groups = latest(records.steps_of("sharding"), lambda line: (line.model.name, line.model.parameters, line.ranks, line.dtype, line.gradient_dtype, line.microbatches),
+                    lambda line: (line.zero_stage, -line.shard_ranks, -line.secondary_ranks, line.weight_compression, line.compression,
+                                 -line.near_ranks, not line.prefetch, line.offload, line.update, line.optimizer))
     return ShardingResult.all_of("sharding", ([of[place] for place in sorted(of)] for of in groups.values()))
 
 
@@ -216,28 +216,28 @@ def away_text(offload: str) -> str:
     """Words for optimizer:file+parameters:host: "optimizer in files, parameters in the host's memory"; a place alone is the optimizer's."""
     if offload == "none":
         return ""
-    kinds = (one.split(":") for one in (offload if ":" in offload else f"optimizer:{offload}").split("+"))
+    kinds = (line.split(":") for line in (offload if ":" in offload else f"optimizer:{offload}").split("+"))
     return ", ".join(f"{kind} in {_PLACES[place]}" for kind, place in kinds)
 
 
-def stage_text(one: Step) -> str:
-    away = away_text(one.offload)
+def stage_text(step: Step) -> str:
+    away = away_text(step.offload)
     away = away and f", {away}"
-    away += ", updated bucket by bucket" if one.update == "per_bucket" else ""
-    away += f", {one.optimizer}" if one.optimizer != "adamw" else ""
-    if one.zero_stage == 0:
+    away += ", updated bucket by bucket" if step.update == "per_bucket" else ""
+    away += f", {step.optimizer}" if step.optimizer != "adamw" else ""
+    if step.zero_stage == 0:
         return f"replicas{away}"
-    over = f" over {one.shard_ranks} of {one.ranks}" if one.shard_ranks < one.ranks else ""
-    gathered = "" if one.zero_stage < 3 else ", gathered ahead" if one.prefetch else ", gathered when needed"
-    return f"ZeRO {one.zero_stage}{over}{gathered}{plus_text(one)}{away}"
+    over = f" over {step.shard_ranks} of {step.ranks}" if step.shard_ranks < step.ranks else ""
+    gathered = "" if step.zero_stage < 3 else ", prefetched" if step.prefetch else ", gathered when needed"
+    return f"ZeRO {step.zero_stage}{over}{gathered}{plus_text(step)}{away}"
 
 
-def plus_text(one: Step) -> str:
+def plus_text(step: Step) -> str:
     """Words for the parts of ZeRO++ in use, with the paper's names."""
-    hops = f" in two hops, {one.near_ranks} ranks first" if one.near_ranks else ""
-    return "".join((f", weights as {one.weight_compression} (qwZ)" if one.weight_compression != "none" else "",
-                    f", secondary copy over {one.secondary_ranks} (hpZ)" if one.secondary_ranks else "",
-                    f", gradients as {one.compression}{hops} (qgZ)" if one.compression != "none" else ""))
+    hops = f" in two hops, {step.near_ranks} ranks first" if step.near_ranks else ""
+    return "".join((f", weights as {step.weight_compression} (qwZ)" if step.weight_compression != "none" else "",
+                    f", secondary copy over {step.secondary_ranks} (hpZ)" if step.secondary_ranks else "",
+                    f", gradients as {step.compression}{hops} (qgZ)" if step.compression != "none" else ""))
 
 
 def states_bytes(of: dict[str, float]) -> float:
@@ -245,8 +245,8 @@ def states_bytes(of: dict[str, float]) -> float:
 
 
 def saved_text(result: ShardingResult) -> str:
-    least = min(result.lines, key=lambda one: states_bytes(one.held_bytes))
-    most = max(result.lines, key=lambda one: states_bytes(one.held_bytes))
+    least = min(result.lines, key=lambda line: states_bytes(line.held_bytes))
+    most = max(result.lines, key=lambda line: states_bytes(line.held_bytes))
     return (f"Between steps a rank holds {_size(states_bytes(most.held_bytes))} of weights, gradients and optimizer "
             f"state with {stage_text(most)}, {_size(states_bytes(least.held_bytes))} with {stage_text(least)}.")
 
@@ -254,13 +254,13 @@ def saved_text(result: ShardingResult) -> str:
 def agreement_text(result: ShardingResult) -> str:
     wrong = wrong_of(result.lines)
     if not wrong:
-        return f"Bytes held and sent are the formulas' to the byte in all of {counted(len(result.lines), 'row')}."
+        return f"Bytes held and sent equal the formulas exactly in all of {counted(len(result.lines), 'row')}."
     return f"{counted(len(wrong), 'row')} differ from the formulas: {stage_text(wrong[0])}: {wrong[0].error}."
 
 
-def told_text(one: Step) -> str:
-    step = f", step {time_text(one.stats.median)}" if one.stats else ""
-    return f"{_size(states_bytes(one.held_bytes))}, sends {_size(sum(one.sent_bytes.values()))}{step}"
+def held_text(line: Step) -> str:
+    step = f", step {time_text(line.stats.median)}" if line.stats else ""
+    return f"{_size(states_bytes(line.held_bytes))}, sends {_size(sum(line.sent_bytes.values()))}{step}"
 
 
 def _size(value: float) -> str:

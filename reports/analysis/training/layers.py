@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Any, Callable, Optional
 
 from reports.analysis.estimate import (
-    alike, certain_factor, Estimate, estimate, exact, median_of, PRECISE, told_share, undecided)
+    alike, certain_factor, Estimate, estimate, exact, median_of, PRECISE, decided_share, undecided)
 from reports.analysis.groups import by, Group, latest, listed, on_links, setting_of, wrong_of
 from reports.records import DIRECTIONS, Records, Step
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
@@ -97,41 +97,41 @@ class LayersResult(Group):
 
     @property
     def name(self) -> str:
-        one = self.first
-        return listed(f"h {one.hidden:,}, {one.heads} heads, {one.batch} × {one.length} tokens, {one.vocabulary:,} words",
-                      one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
+        line = self.first
+        return listed(f"h {line.hidden:,}, {line.heads} heads, {line.batch} × {line.length} tokens, {line.vocabulary:,} words",
+                      line.dtype, f"{counted(line.threads, 'thread')} per rank", on_links(line))
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         return [(f"{split_text(self)} {gain_text(self)}", bytes_sentence(self))]
 
 
-def _case(one: Step) -> tuple:
-    return one.layer, one.ranks, one.grid, one.sequence_parallel
+def _case(step: Step) -> tuple:
+    return step.layer, step.ranks, step.grid, step.sequence_parallel
 
 
 def analyse_layers(records: Records) -> tuple[LayersResult, ...]:
-    """Forms of a case are those of its last run, as rounds of two runs did not alternate with each other."""
-    def setting(one: Step) -> tuple:
-        return *setting_of(one), one.dtype, one.threads, one.algorithm, tuple(sorted(one.sizes.items()))
+    """A case has the forms of its last run, because rounds of two runs did not alternate."""
+    def setting(step: Step) -> tuple:
+        return *setting_of(step), step.dtype, step.threads, step.algorithm, tuple(sorted(step.sizes.items()))
     every = records.steps_of("layer")
-    last = {(setting(one), _case(one)): one.run.run for one in every}
-    lines = [one for one in every if last[setting(one), _case(one)] == one.run.run]
-    groups = latest(lines, setting, lambda one: (_case(one), one.tiles))
+    last = {(setting(line), _case(line)): line.run.run for line in every}
+    lines = [line for line in every if last[setting(line), _case(line)] == line.run.run]
+    groups = latest(lines, setting, lambda line: (_case(line), line.tiles))
     return LayersResult.all_of("layers", (of.values() for of in groups.values()))
 
 
 def split_text(result: LayersResult) -> str:
-    """Sentence on the parts of the time of the slowest layer, one after the other."""
-    case = max(result.cases, key=lambda one: one.one.median_us("serial"))
+    """Sentence on the parts of the time of the slowest layer, run serially."""
+    case = max(result.cases, key=lambda case: case.one.median_us("serial"))
     parts = case.one.parts_us("serial")
     whole = sum(parts.values())
-    told = [f"{words} {share_text(parts.get(part, 0.0) / whole)}" for part, words in
+    phrases = [f"{words} {share_text(parts.get(part, 0.0) / whole)}" for part, words in
             (("products", "matrix products"), ("other_kernels", "other kernels"), ("communication", "communication"))
             if parts.get(part, 0.0) > 0.005 * whole]
     added = estimate(lambda serial, kernels: 1 - kernels / serial, _both(case.one, "serial"), _both(case.one, "kernels"))
-    shares = joined(told) if added.half <= PRECISE else f"its parts are {undecided(added.half, case.one.run.oversubscribed)}"
-    return f"One after the other the {case.name} takes {time_text(whole)}, forward and backward: {shares}."
+    shares = joined(phrases) if added.half <= PRECISE else f"its parts are {undecided(added.half, case.one.run.oversubscribed)}"
+    return f"Run serially, the {case.name} takes {time_text(whole)}, forward and backward: {shares}."
 
 
 def gain_text(result: LayersResult) -> str:
@@ -139,25 +139,25 @@ def gain_text(result: LayersResult) -> str:
     known = sorted((case for case in result.cases if case.hidden_part is not None and case.one.ranks > 1), key=lambda case: -case.hidden)
     if not known:
         spread = max(_over(case.one, "serial", case.one).half / case.one.median_us("kernels") for case in result.cases)
-        return "Communication adds nothing that could be hidden." if spread < PRECISE else f"What communication adds is {undecided(spread)}."
+        return "Communication adds nothing that could be hidden." if spread < PRECISE else f"How much time communication adds is {undecided(spread)}."
     adds = sum(case.serial_us for case in known)
     whole = sum((case.hidden_part * (case.serial_us / adds) for case in known), exact(0.0))
     if whole.half > PRECISE:
-        return f"The part of communication that products hide is {undecided(whole.half, result.first.run.oversubscribed)}."
-    text = (f"Beside products {told_share(whole)} is hidden of the {time_text(adds)} that communication adds to "
+        return f"How much communication products hide is {undecided(whole.half, result.first.run.oversubscribed)}."
+    text = (f"Overlapped with products, {decided_share(whole)} is hidden of the {time_text(adds)} that communication adds to "
             f"{counted(len(known), 'layer')}")
     first, last = known[0], known[-1]
     return f"{text}: {_hidden_text(first)}, {_hidden_text(last)}." if first.hidden_part.low > last.hidden_part.high else f"{text}."
 
 
 def _hidden_text(case: Case) -> str:
-    return f"{told_share(case.hidden_part)} in {case.name} ({counted(case.best.tiles, 'tile')})"
+    return f"{decided_share(case.hidden_part)} in {case.name} ({counted(case.best.tiles, 'tile')})"
 
 
 def bytes_sentence(result: LayersResult) -> str:
     """Additional bytes of sequence parallelism, and whether counts equal the formulas."""
     wrong, passes = wrong_of(result.lines), sum(line.checked_passes for line in result.lines)
-    agreed = (f"Bytes are the formulas', and results one rank's within rounding, in all {passes:,} passes of "
+    agreed = (f"Bytes equal the formulas, and results equal one rank's within rounding, in all {passes:,} passes of "
               f"{counted(len(result.lines), 'row')}." if not wrong else
               f"{counted(len(wrong), 'row')} of {len(result.lines)} are wrong: {wrong[0].layer}: {wrong[0].error}.")
     more: dict[str, list[str]] = {}
@@ -166,20 +166,20 @@ def bytes_sentence(result: LayersResult) -> str:
         if plain:
             ratio = case.one.sent_bytes / plain.one.sent_bytes - 1
             more.setdefault(share_text(ratio) if ratio > 0 else "", []).append(NAMES.get(case.one.layer, ""))
-    told = [f"{share} more in {joined(list(dict.fromkeys(names)))}" if share else
+    phrases = [f"{share} more in {joined(list(dict.fromkeys(names)))}" if share else
             f"no more in {joined(list(dict.fromkeys(names)))}" for share, names in more.items()]
-    return (f"Sequence parallelism sends {joined(told)}. " if told else "") + grids_sentence(result) + agreed
+    return (f"Sequence parallelism sends {joined(phrases)}. " if phrases else "") + grids_sentence(result) + agreed
 
 
 def grids_sentence(result: LayersResult) -> str:
     """Bytes that layers on grids send, over the same layer in one dimension on as many ranks."""
-    told = []
+    phrases = []
     for case in result.cases:
         other = plain_of(result, case, grids=False)
         if case.one.grid != "none" and other:
             layer = NAMES.get(case.one.layer, case.one.layer)
-            told.append(f"{short(case.one.sent_bytes / other.one.sent_bytes)} times ({layer}, {case.one.grid})")
-    return f"Grids send {joined(told)} the bytes of one dimension on as many ranks. " if told else ""
+            phrases.append(f"{short(case.one.sent_bytes / other.one.sent_bytes)} times ({layer}, {case.one.grid})")
+    return f"Grids send {joined(phrases)} the bytes of one dimension on as many ranks. " if phrases else ""
 
 
 def plain_of(result: LayersResult, case: Case, grids: bool) -> Optional[Case]:
@@ -193,9 +193,9 @@ def units_text(line: Step) -> str:
     whole = line.batch * line.length * line.hidden * DTYPE_BYTES.get(line.dtype, 0)
     unit = whole * (line.ranks - 1) / line.ranks
     if line.layer == "cross-entropy" or not unit:
-        return f"{bytes_text(round(line.sent_bytes), 3)}, three floats a token"
+        return f"{bytes_text(round(line.sent_bytes), 3)}, three floats per token"
     if line.grid != "none":
-        return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} of it forward"
+        return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} in the forward"
     return f"{bytes_text(round(line.sent_bytes), 3)}, {short(line.sent_bytes / unit)} E (t−1)/t"
 
 
@@ -207,118 +207,118 @@ class ContextResult(Group):
     @cached_property
     def by_way(self) -> dict[str, list[Step]]:
         """Each method's rows by length."""
-        return {way: sorted(lines, key=lambda one: one.length) for way, lines in by(self.lines, lambda one: one.way).items()}
+        return {way: sorted(lines, key=lambda line: line.length) for way, lines in by(self.lines, lambda line: line.way).items()}
 
     @cached_property
     def at_longest(self) -> list[Step]:
         """Row of each method at the longest length that all have."""
-        lengths = [[one.length for one in lines] for lines in self.by_way.values()]
+        lengths = [[line.length for line in lines] for lines in self.by_way.values()]
         longest = max(set.intersection(*map(set, lengths)) or {lengths[0][-1]})
-        return [one for lines in self.by_way.values() for one in lines if one.length == longest]
+        return [line for lines in self.by_way.values() for line in lines if line.length == longest]
 
     @property
     def name(self) -> str:
-        one = self.first
-        return listed(f"cp {one.ranks}, {counted(one.batch, 'sequence')}, {one.heads} heads of {one.head_columns}",
-                      one.dtype, "causal" if one.causal else "no mask", f"{counted(one.threads, 'thread')} per rank", on_links(one))
+        line = self.first
+        return listed(f"cp {line.ranks}, {counted(line.batch, 'sequence')}, {line.heads} heads of {line.head_columns}",
+                      line.dtype, "causal" if line.causal else "no mask", f"{counted(line.threads, 'thread')} per rank", on_links(line))
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         return [(f"{time_sentence(self)} {load_sentence(self)}", context_bytes_sentence(self))]
 
 
 def analyse_context(records: Records) -> tuple[ContextResult, ...]:
-    def setting(one: Step) -> tuple:
-        sizes = tuple((name, size) for name, size in sorted(one.sizes.items()) if name != "length")
-        return *setting_of(one), one.dtype, one.causal, one.threads, one.ranks, sizes
-    groups = latest(records.steps_of("context"), setting, lambda one: (one.way, one.length))
+    def setting(step: Step) -> tuple:
+        sizes = tuple((name, size) for name, size in sorted(step.sizes.items()) if name != "length")
+        return *setting_of(step), step.dtype, step.causal, step.threads, step.ranks, sizes
+    groups = latest(records.steps_of("context"), setting, lambda line: (line.way, line.length))
     found = ContextResult.all_of("context", (of.values() for of in groups.values()))
-    return tuple(replace(one, lines=tuple(line for lines in one.by_way.values() for line in lines)) for one in found)
+    return tuple(replace(result, lines=tuple(line for lines in result.by_way.values() for line in lines)) for result in found)
 
 
-def exposed_us(one: Step) -> float:
-    return sum(one.time(direction, "async").exposed_stats.median for direction in DIRECTIONS)
+def exposed_us(step: Step) -> float:
+    return sum(step.time(direction, "async").exposed_stats.median for direction in DIRECTIONS)
 
 
-def simulated_exposed_us(one: Step) -> float | None:
+def simulated_exposed_us(step: Step) -> float | None:
     """Exposed communication that the simulator predicts over emulated links, in microseconds."""
-    simulated = getattr(one, "simulated_exposed_us", None)
+    simulated = getattr(step, "simulated_exposed_us", None)
     return sum(simulated.values()) if simulated else None
 
 
-def hidden_of(one: Step) -> Estimate:
+def hidden_of(step: Step) -> Estimate:
     """Share of the communication alone that kernels hide; of one rank, which has none, all."""
-    if one.ranks == 1:
+    if step.ranks == 1:
         return exact(1.0)
-    columns = _both(one, "async", "exposed_us"), _both(one, "communication")
+    columns = _both(step, "async", "exposed_us"), _both(step, "communication")
     return estimate(lambda left, whole: 1 - left / max(whole, 1e-9), *columns).within(0.0, 1.0)
 
 
-def hidden(one: Step) -> float:
-    return hidden_of(one).value
+def hidden(step: Step) -> float:
+    return hidden_of(step).value
 
 
-def simulated_hidden(one: Step) -> float | None:
-    exposed, alone = simulated_exposed_us(one), one.median_us("communication")
+def simulated_hidden(step: Step) -> float | None:
+    exposed, alone = simulated_exposed_us(step), step.median_us("communication")
     return None if exposed is None else min(max(1 - exposed / alone, 0.0), 1.0) if alone else 1.0
 
 
-def sent_bytes(one: Step) -> float:
-    return sum(one.sent_bytes.values())
+def sent_bytes(step: Step) -> float:
+    return sum(step.sent_bytes.values())
 
 
-def load_of(one: Step) -> float:
+def load_of(step: Step) -> float:
     """Computation of the busiest rank over the mean, counted."""
-    return one.pairs * one.ranks / sum(one.pairs_of_rank)
+    return step.pairs * step.ranks / sum(step.pairs_of_rank)
 
 
-def _told(result: ContextResult, value: Callable[[Step], float], text: Callable[[float], str]) -> str:
+def _by_way(result: ContextResult, value: Callable[[Step], float], text: Callable[[float], str]) -> str:
     ordered = sorted(result.at_longest, key=value)
-    return joined([f"{one.way} {text(value(one))}" for one in ordered])
+    return joined([f"{line.way} {text(value(line))}" for line in ordered])
 
 
 def time_sentence(result: ContextResult) -> str:
     """Times in order, and whether the order is certain from each to the next."""
     length = result.at_longest[0].length
-    times = sorted((_whole(one, "async") for one in result.at_longest), key=lambda time: time.value)
+    times = sorted((_whole(line, "async") for line in result.at_longest), key=lambda time: time.value)
     doubt = [max(a.spread, b.spread) for a, b in zip(times, times[1:]) if certain_factor(b, a) == 1 and not alike(a, b)]
-    return (f"At {length:,} tokens forward and backward take {_told(result, lambda one: one.median_us('async'), time_text)}" +
+    return (f"At {length:,} tokens forward and backward take {_by_way(result, lambda line: line.median_us('async'), time_text)}" +
             (f"; their order is {undecided(max(doubt), result.first.run.oversubscribed)}." if doubt else "."))
 
 
 def memory_sentence(result: ContextResult) -> str:
     length = result.at_longest[0].length
-    return f"At {length:,} tokens a rank holds {_told(result, lambda one: one.peak_bytes, lambda size: bytes_text(round(size), 3))}."
+    return f"At {length:,} tokens a rank holds {_by_way(result, lambda line: line.peak_bytes, lambda size: bytes_text(round(size), 3))}."
 
 
 def hidden_sentence(result: ContextResult) -> str:
     length = result.at_longest[0].length
-    spread = max(hidden_of(one).half for one in result.at_longest)
+    spread = max(hidden_of(line).half for line in result.at_longest)
     if spread > PRECISE:
-        return f"What kernels hide of communication at {length:,} tokens is {undecided(spread, result.first.run.oversubscribed)}."
-    return (f"At {length:,} tokens kernels hide {_told(result, hidden, share_text)} of the time that communication takes "
+        return f"How much communication kernels hide at {length:,} tokens is {undecided(spread, result.first.run.oversubscribed)}."
+    return (f"At {length:,} tokens kernels hide {_by_way(result, hidden, share_text)} of the time that communication takes "
             "alone.")
 
 
 def exposed_sentence(result: ContextResult) -> str:
     length = result.at_longest[0].length
-    return (f"At {length:,} tokens communication adds {_told(result, exposed_us, time_text)} to the kernels; simulated: "
-            f"{_told(result, lambda one: simulated_exposed_us(one) or 0.0, time_text)}.")
+    return (f"At {length:,} tokens communication adds {_by_way(result, exposed_us, time_text)} to the kernels; simulated: "
+            f"{_by_way(result, lambda line: simulated_exposed_us(line) or 0.0, time_text)}.")
 
 
 def load_sentence(result: ContextResult) -> str:
     """Sentence on the load, counted in the list: the computation of the busiest rank over the mean."""
-    loads = by(result.at_longest, lambda one: short(load_of(one), 3), lambda one: one.way)
-    return "The rank with most to compute has " + joined(
+    loads = by(result.at_longest, lambda line: short(load_of(line), 3), lambda line: line.way)
+    return "The rank with the most computation has " + joined(
         [f"{load} times the mean in {joined(ways)}" for load, ways in sorted(loads.items())]) + "."
 
 
 def context_bytes_sentence(result: ContextResult) -> str:
     if wrong := wrong_of(result.lines):
         return f"{counted(len(wrong), 'row')} of {len(result.lines)} are wrong: {wrong[0].way}: {wrong[0].error}."
-    passes = sum(one.checked_passes for one in result.lines)
-    return (f"A rank sends {_told(result, sent_bytes, lambda size: bytes_text(round(size), 3))}; results are one rank's "
-            f"within {max(one.difference for one in result.lines):.1e} of the largest in all {passes:,} passes.")
+    passes = sum(line.checked_passes for line in result.lines)
+    return (f"A rank sends {_by_way(result, sent_bytes, lambda size: bytes_text(round(size), 3))}; results are one rank's "
+            f"within {max(line.difference for line in result.lines):.1e} of the largest in all {passes:,} passes.")
 
 
 # ---- Costs of a mixture of experts on its ranks: parts of the time, cost of an uneven router, bytes and dropped copies
@@ -331,42 +331,42 @@ class ExpertsResult(Group):
 
     @property
     def name(self) -> str:
-        one = self.first
-        return listed(f"{one.tokens:,} tokens per rank, h {one.hidden:,}, experts of {one.ffn:,}", f"shared {one.shared:,}" if one.shared else "",
-                      one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
+        line = self.first
+        return listed(f"{line.tokens:,} tokens per rank, h {line.hidden:,}, experts of {line.ffn:,}", f"shared {line.shared:,}" if line.shared else "",
+                      line.dtype, f"{counted(line.threads, 'thread')} per rank", on_links(line))
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         return [(f"{experts_split_text(self)} {skew_text(self)}", experts_bytes_text(self))]
 
 
-def case_name(one: Step) -> str:
-    capacity = "dropless" if one.capacity_factor == 0 else f"capacity {short(one.capacity_factor, 3)}"
-    return f"{one.experts} experts, top {one.top_k}, ep={one.ranks}, {capacity}, load {one.load:.2f}"
+def case_name(step: Step) -> str:
+    capacity = "dropless" if step.capacity_factor == 0 else f"capacity {short(step.capacity_factor, 3)}"
+    return f"{step.experts} experts, top {step.top_k}, ep={step.ranks}, {capacity}, load {step.load:.2f}"
 
 
 def analyse_experts(records: Records) -> tuple[ExpertsResult, ...]:
-    groups = latest(records.steps_of("experts"), lambda one: (*setting_of(one), one.dtype, one.threads, one.algorithm, tuple(sorted(one.sizes.items()))),
-                    lambda one: (*_mixture(one), one.skew))
+    groups = latest(records.steps_of("experts"), lambda line: (*setting_of(line), line.dtype, line.threads, line.algorithm, tuple(sorted(line.sizes.items()))),
+                    lambda line: (*_mixture(line), line.skew))
     return ExpertsResult.all_of("experts", (of.values() for of in groups.values()))
 
 
-def _mixture(one: Step) -> tuple:
-    return one.experts, one.top_k, one.capacity_factor, one.ranks
+def _mixture(step: Step) -> tuple:
+    return step.experts, step.top_k, step.capacity_factor, step.ranks
 
 
 def experts_split_text(result: ExpertsResult) -> str:
     """Sentence on the parts of the time in the case with the most ranks and the most even router."""
-    one = min(result.lines, key=lambda line: (-line.ranks, line.load))
-    parts = one.parts_us("serial")
+    largest = min(result.lines, key=lambda line: (-line.ranks, line.load))
+    parts = largest.parts_us("serial")
     whole = sum(parts.values())
-    told = [f"{part} {share_text(us / whole)}" for part, us in parts.items() if us > 0.005 * whole]
-    return f"{case_name(one)}: {time_text(one.median_us('serial'))}, forward and backward, of which {joined(told)}."
+    phrases = [f"{part} {share_text(us / whole)}" for part, us in parts.items() if us > 0.005 * whole]
+    return f"{case_name(largest)}: {time_text(largest.median_us('serial'))}, forward and backward, of which {joined(phrases)}."
 
 
 def even_of(line: Step, result: ExpertsResult) -> Step:
     """The same case with the most even router."""
-    return min((one for one in result.lines if _mixture(one) == _mixture(line)), key=lambda one: one.load)
+    return min((other for other in result.lines if _mixture(other) == _mixture(line)), key=lambda other: other.load)
 
 
 def slowdown_of(line: Step, result: ExpertsResult) -> Optional[float]:
@@ -377,15 +377,15 @@ def slowdown_of(line: Step, result: ExpertsResult) -> Optional[float]:
 
 def skew_text(result: ExpertsResult) -> str:
     """Cost of the most uneven router."""
-    told = [one for one in result.lines if one.ranks > 1 and even_of(one, result) is not one]
-    if not told:
-        return "All cases have one load: nothing says what an uneven router costs."
-    one = max(told, key=lambda each: each.load)
-    ratio = _whole(one, "serial") / _whole(even_of(one, result), "serial")
+    chosen = [line for line in result.lines if line.ranks > 1 and even_of(line, result) is not line]
+    if not chosen:
+        return "All cases have the same load: the cost of an uneven router is unknown."
+    line = max(chosen, key=lambda each: each.load)
+    ratio = _whole(line, "serial") / _whole(even_of(line, result), "serial")
     cost = (f"the layer takes {ratio.value:.2f} times as long as with the most even router" if ratio.spread <= PRECISE else
-            f"what that costs is {undecided(ratio.spread, one.run.oversubscribed)}")
-    return (f"With a load of {one.load:.2f} times an even share the busiest of {one.ranks} ranks has "
-            f"{one.most_rows / one.mean_rows:.2f} times the mean rows, and {cost}.")
+            f"the cost of that is {undecided(ratio.spread, line.run.oversubscribed)}")
+    return (f"With a load of {line.load:.2f} times an even share the busiest of {line.ranks} ranks has "
+            f"{line.most_rows / line.mean_rows:.2f} times the mean rows, and {cost}.")
 
 
 def experts_bytes_text(result: ExpertsResult) -> str:
@@ -397,5 +397,5 @@ def experts_bytes_text(result: ExpertsResult) -> str:
         drops = f" At most {share_text(most.dropped / most.copies)} of the copies are dropped ({case_name(most)})."
     if wrong:
         return f"{counted(len(wrong), 'row')} of {len(result.lines)} wrong.{drops}"
-    return (f"Bytes are those of the copies for other ranks, and results one rank's within rounding, in all {passes:,} passes "
+    return (f"Bytes equal the copies for other ranks, and results equal one rank's within rounding, in all {passes:,} passes "
             f"of {counted(len(result.lines), 'row')}.{drops}")

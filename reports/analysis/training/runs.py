@@ -29,8 +29,8 @@ def model_text(model: Any) -> str:
 def parts_text(parts_ms: dict[str, float]) -> str:
     """Words such as "forward 28 %, backward 63 % and bubble 3 %": all but slight parts, the largest first."""
     whole = sum(parts_ms.values())
-    told = sorted(((value, name) for name, value in parts_ms.items() if value > SLIGHT * whole), reverse=True)
-    return joined([f"{NAMES.get(name, name)} {share_text(value / whole)}" for value, name in told])
+    largest = sorted(((value, name) for name, value in parts_ms.items() if value > SLIGHT * whole), reverse=True)
+    return joined([f"{NAMES.get(name, name)} {share_text(value / whole)}" for value, name in largest])
 
 
 def computing_ms(parts_ms: dict[str, float]) -> float:
@@ -39,22 +39,22 @@ def computing_ms(parts_ms: dict[str, float]) -> float:
 
 # Training runs of one model on one text: the loss over steps, speed, parts of the time, kinds of memory.
 
-WARM_UP = 3  # number of steps left out of speeds, as they choose kernels and touch memory
+WARM_UP = 3  # number of first steps that speeds exclude: they choose kernels and touch memory
 
 
 class TrainingResult(Group):
     @property
     def name(self) -> str:
-        one = self.first
-        gpus = f", on {one.run.machine.gpu_models}" if is_on_gpus(one) else ""
-        return f"{model_text(one.model)} on {one.data}, {one.model.numbers['length']:g} tokens per sequence{gpus}"
+        run = self.first
+        gpus = f", on {run.run.machine.gpu_models}" if is_on_gpus(run) else ""
+        return f"{model_text(run.model)} on {run.data}, {run.model.numbers['length']:g} tokens per sequence{gpus}"
 
     @property
     def fastest(self) -> Training:
         return max(self.lines, key=tokens_per_s)
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         fastest = self.fastest
         loss = loss_text(self.lines)
         speed = joined_sentences(speed_text(fastest), energy_text(fastest), loss)
@@ -63,89 +63,89 @@ class TrainingResult(Group):
 
 
 def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
-    groups = latest(records.trainings, lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.data,
-                                                    one.run.machine.fingerprint, one.run.build, one.basis),
-                    lambda one: (run_name(one), len(one.steps)))
+    groups = latest(records.trainings, lambda run: (run.model.name, run.model.parameters, run.model.numbers["length"], run.data,
+                                                    run.run.machine.fingerprint, run.run.build, run.basis),
+                    lambda run: (run_name(run), len(run.steps)))
     return TrainingResult.all_of("training", (of.values() for of in groups.values()))
 
 
-def is_on_gpus(one: Training) -> bool:
-    return bool(one.run.machine.gpus) and one.run.transport in ("cuda", "nccl")
+def is_on_gpus(run: Training) -> bool:
+    return bool(run.run.machine.gpus) and run.run.transport in ("cuda", "nccl")
 
 
-def run_name(one: Training) -> str:
+def run_name(run: Training) -> str:
     """Words such as "dp=2,zero=1, f32, 1 thread per rank, 2,048 tokens per step"; on GPUs, whether ranks share one."""
-    shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
-    return listed(one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} per rank",
-                  f"{counted(one.tokens_per_step, 'token')} per step", "as a CUDA graph" if one.graph else "",
-                  way_name(one) if one.sync or one.compression else "", on_links(one))
+    shared = run.run.gpu.label if run.run.gpu and run.run.gpu.ranks_per_gpu > 1 else ""
+    return listed(run.layout.text, run.dtype, shared if is_on_gpus(run) else f"{counted(run.threads, 'thread')} per rank",
+                  f"{counted(run.tokens_per_step, 'token')} per step", "as a CUDA graph" if run.graph else "",
+                  way_name(run) if run.sync or run.compression else "", on_links(run))
 
 
-def warm_steps(one: Training) -> list:
-    return [step for step in one.steps if step.step > WARM_UP] or list(one.steps)
+def warm_steps(run: Training) -> list:
+    return [step for step in run.steps if step.step > WARM_UP] or list(run.steps)
 
 
-def tokens_per_s(one: Training) -> float:
-    return median(step.tokens_per_s for step in warm_steps(one))
+def tokens_per_s(run: Training) -> float:
+    return median(step.tokens_per_s for step in warm_steps(run))
 
 
-def step_ms(one: Training) -> float:
-    return median(step.ms for step in warm_steps(one))
+def step_ms(run: Training) -> float:
+    return median(step.ms for step in warm_steps(run))
 
 
-def mfu(one: Training) -> float:
-    return median(step.mfu for step in warm_steps(one))
+def mfu(run: Training) -> float:
+    return median(step.mfu for step in warm_steps(run))
 
 
-def energy_text(one: Training) -> str:
-    """Words such as "541 tokens a joule at 620 W of 1 GPU"; empty without an energy counter."""
-    if one.energy is None:
+def energy_text(run: Training) -> str:
+    """Words such as "541 tokens per joule at 620 W of 1 GPU"; empty without an energy counter."""
+    if run.energy is None:
         return ""
-    return f"{one.energy.tokens_per_joule:.3g} tokens a joule at {one.energy.watts:.3g} W of {one.energy.of}."
+    return f"{run.energy.tokens_per_joule:.3g} tokens per joule at {run.energy.watts:.3g} W of {run.energy.of}."
 
 
 def joined_sentences(*sentences: str) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def speed_text(one: Training) -> str:
-    memory = f", {bytes_text(one.memory_bytes['total'], 3)} on the fullest rank" if one.memory_bytes else ""
-    share = f"MFU {share_text(mfu(one))}" if mfu(one) <= 1 else "MFU undecided, as its peak is below what was reached"
-    return f"{run_name(one)}: {time_text(1e3 * step_ms(one))}, {tokens_per_s(one):,.0f} tokens/s, {share}{memory}."
+def speed_text(run: Training) -> str:
+    memory = f", {bytes_text(run.memory_bytes['total'], 3)} on the fullest rank" if run.memory_bytes else ""
+    share = f"MFU {share_text(mfu(run))}" if mfu(run) <= 1 else "MFU undecided, as its peak is below what was reached"
+    return f"{run_name(run)}: {time_text(1e3 * step_ms(run))}, {tokens_per_s(run):,.0f} tokens/s, {share}{memory}."
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
     """Sentence such as: After 300 steps the validation loss is 2.41 nats per token, below the 2.78 that counting pairs of tokens
     reaches."""
-    told = [one for one in runs if one.validation and one.validation.loss is not None]
-    if not told:
+    chosen = [run for run in runs if run.validation and run.validation.loss is not None]
+    if not chosen:
         return ""
-    best = min(told, key=lambda one: one.validation.loss)
+    best = min(chosen, key=lambda run: run.validation.loss)
     than = "below" if best.validation.loss < best.validation.bigram else "not yet below"
     return (f"After {counted(best.steps[-1].step, 'step')} the validation loss is {short(best.validation.loss)} nats per "
             f"token, {than} the {short(best.validation.bigram)} that counting pairs of tokens reaches.")
 
 
 def predicted_runs(runs: tuple[Training, ...]) -> tuple[Training, ...]:
-    return tuple(one for one in runs if one.predicted)
+    return tuple(run for run in runs if run.predicted)
 
 
 def predicted_text(runs: tuple[Training, ...]) -> str:
     """Sentence such as: Predicted before they ran: 10 steps, off by 4 % in the median and 12 % at worst (dp=4, f32, too short; ...)."""
-    told = predicted_runs(runs)
-    if not told:
+    chosen = predicted_runs(runs)
+    if not chosen:
         return ""
-    errors = [abs(one.predicted.error) for one in told]
-    worst = max(told, key=lambda one: abs(one.predicted.error))
+    errors = [abs(run.predicted.error) for run in chosen]
+    worst = max(chosen, key=lambda run: abs(run.predicted.error))
     side = "too short" if worst.predicted.error < 0 else "too long"
-    when = "Predicted" if any(one.profile for one in told) else f"Predicted before {'they' if len(told) > 1 else 'it'} ran"
-    return (f"{when}: {counted(len(told), 'step')}, off by "
+    when = "Predicted" if any(run.profile for run in chosen) else f"Predicted before {'they' if len(chosen) > 1 else 'it'} ran"
+    return (f"{when}: {counted(len(chosen), 'step')}, off by "
             f"{share_text(median(errors))} in the median and {share_text(max(errors))} at worst "
             f"({worst.layout.text}, {worst.dtype}, {side}; its largest gap: {worst.predicted.gap}).")
 
 
-def memory_text(one: Training) -> str:
-    kinds = sorted(((value, kind) for kind, value in one.memory_bytes.items() if kind != "total"), reverse=True)
+def memory_text(run: Training) -> str:
+    kinds = sorted(((value, kind) for kind, value in run.memory_bytes.items() if kind != "total"), reverse=True)
     return joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:3]])
 
 
@@ -156,11 +156,11 @@ NONE_SLOW = "no replica is slow"
 WITHIN = "allreduce"  # gradients are reduced within the step
 
 
-def way(one: Training) -> str:
+def way(run: Training) -> str:
     """Name such as "diloco:every=8", for compressed gradients such as "as int4", else "allreduce"."""
-    if one.compression:
-        return f"as {one.compression}"
-    return one.sync.way if one.sync else WITHIN
+    if run.compression:
+        return f"as {run.compression}"
+    return run.sync.way if run.sync else WITHIN
 
 
 def straggler_name(text: str) -> str:
@@ -172,60 +172,60 @@ def straggler_name(text: str) -> str:
     return f"{who} takes {fields['factor']} times as long"
 
 
-def way_name(one: Training) -> str:
+def way_name(run: Training) -> str:
     """Name such as "diloco:every=8; replica 3 takes 3 times as long"."""
-    return way(one) + (f"; {straggler_name(one.sync.straggler)}" if one.sync and one.sync.straggler else "")
+    return way(run) + (f"; {straggler_name(run.sync.straggler)}" if run.sync and run.sync.straggler else "")
 
 
 def compared(runs: Sequence[Training]) -> tuple[Training, ...]:
-    """Runs whose replicas sent anything, if one of them synchronises in another way than by plain gradients within the step."""
-    told = tuple(one for one in runs if one.sent_bytes)
-    return told if any(one.sync or one.compression for one in told) else ()
+    """Runs whose replicas sent anything, if one run synchronises in another way than by plain gradients within the step."""
+    chosen = tuple(run for run in runs if run.sent_bytes)
+    return chosen if any(run.sync or run.compression for run in chosen) else ()
 
 
 def slowed(runs: Sequence[Training]) -> tuple[Training, ...]:
     """Runs with a --straggler setting, ordered by it; those in which no replica is slow come first."""
-    told = (one for one in runs if one.sync and one.sync.straggler)
-    return tuple(sorted(told, key=lambda one: (straggler_name(one.sync.straggler) != NONE_SLOW, one.sync.straggler)))
+    chosen = (run for run in runs if run.sync and run.sync.straggler)
+    return tuple(sorted(chosen, key=lambda run: (straggler_name(run.sync.straggler) != NONE_SLOW, run.sync.straggler)))
 
 
 def by_bytes(runs: Sequence[Training]) -> tuple[Training, ...]:
     """Runs whose losses are compared: none has a replica that is slowed down."""
-    return compared(tuple(one for one in runs if not (one.sync and one.sync.straggler)))
+    return compared(tuple(run for run in runs if not (run.sync and run.sync.straggler)))
 
 
 def budget(runs: Sequence[Training]) -> int:
-    """Bytes that every one of them has sent."""
-    return min(one.sent_bytes for one in runs)
+    """Bytes that each of the runs has sent."""
+    return min(run.sent_bytes for run in runs)
 
 
-def loss_at(one: Training, most_bytes: float = float("inf")) -> float | None:
+def loss_at(run: Training, most_bytes: float = float("inf")) -> float | None:
     """Mean loss, in nats per token, of the last SMOOTH steps until which at most `most_bytes` were sent; None without such steps."""
-    known = [step.loss for step in one.steps if step.loss is not None and (step.sent_bytes or 0) <= most_bytes]
+    known = [step.loss for step in run.steps if step.loss is not None and (step.sent_bytes or 0) <= most_bytes]
     return mean(known[-SMOOTH:]) if known else None
 
 
-def loss_by_bytes(one: Training) -> list[tuple[int, float]]:
+def loss_by_bytes(run: Training) -> list[tuple[int, float]]:
     """A point for each number of bytes sent so far: the mean loss of the steps since."""
-    losses = by((step for step in one.steps if step.loss is not None and step.sent_bytes), lambda step: step.sent_bytes, lambda step: step.loss)
+    losses = by((step for step in run.steps if step.loss is not None and step.sent_bytes), lambda step: step.sent_bytes, lambda step: step.loss)
     return [(sent, mean(some)) for sent, some in losses.items()]
 
 
-def behind_ms(one: Training) -> float:
+def behind_ms(run: Training) -> float:
     """Part of a step after the replicas' own work, in ms: mean, without the first step."""
-    return mean(step.sync_ms or 0.0 for step in one.steps[1:] or one.steps)
+    return mean(step.sync_ms or 0.0 for step in run.steps[1:] or run.steps)
 
 
 def equal_bytes_text(runs: Sequence[Training]) -> str:
     """Sentence such as: At equal bytes, 3.5 MiB from the rank that sends most, the loss is 2.6 nats per token with diloco:every=32, ..."""
-    told = by_bytes(runs)
-    if len(told) < 2:
+    chosen = by_bytes(runs)
+    if len(chosen) < 2:
         return ""
-    most = budget(told)
-    losses = sorted((loss, way(one)) for one in told if (loss := loss_at(one, most)) is not None)
+    most = budget(chosen)
+    losses = sorted((loss, way(run)) for run in chosen if (loss := loss_at(run, most)) is not None)
     if not losses:
         return ""
-    at_end = sorted((loss_at(one), way(one)) for one in told)
+    at_end = sorted((loss_at(run), way(run)) for run in chosen)
     return (f"At equal bytes, {bytes_text(most, 3)} from the rank that sends most, the loss is "
             f"{_best_and_worst(losses, ' nats per token')}; at equal tokens {_best_and_worst(at_end)}.")
 
@@ -238,19 +238,19 @@ def _best_and_worst(losses: Sequence[tuple[float, str]], unit: str = "") -> str:
 
 def straggler_text(runs: Sequence[Training]) -> str:
     """Sentence such as: A step takes, where replica 3 takes 3 times as long, from 62.6 ms (async:staleness=100) to 158 ms (server:..."""
-    told = slowed(runs)
+    chosen = slowed(runs)
     sentences = []
-    for straggler in dict.fromkeys(one.sync.straggler for one in told):
-        steps = sorted((one.mean_ms, way(one)) for one in told if one.sync.straggler == straggler)
+    for straggler in dict.fromkeys(run.sync.straggler for run in chosen):
+        steps = sorted((run.mean_ms, way(run)) for run in chosen if run.sync.straggler == straggler)
         sentences.append(f"where {straggler_name(straggler)}, from {time_text(1e3 * steps[0][0])} ({steps[0][1]}) to "
                          f"{time_text(1e3 * steps[-1][0])} ({steps[-1][1]})")
     return f"A step takes, {'; '.join(sentences)}." if sentences else ""
 
 
-def missed_text(one: Training) -> str:
-    if one.sync is None or one.sync.missed_mean is None:
+def missed_text(run: Training) -> str:
+    if run.sync is None or run.sync.missed_mean is None:
         return ""
-    return f"{short(one.sync.missed_mean)}, {counted(one.sync.missed_most, 'update')} at most"
+    return f"{short(run.sync.missed_mean)}, {counted(run.sync.missed_most, 'update')} at most"
 
 
 # ---- Steps of several layouts: how well they scale, and how well their pieces explain the measured time
@@ -268,12 +268,12 @@ class ScalingResult(Group):
     @cached_property
     def run(self) -> tuple[Step, ...]:
         """Those that were run; if none was, those that were simulated."""
-        return tuple(one for one in self.lines if one.basis != "simulated") or self.lines
+        return tuple(line for line in self.lines if line.basis != "simulated") or self.lines
 
     @cached_property
     def beyond(self) -> tuple[Step, ...]:
         """Simulated ones, where others were run."""
-        return tuple(one for one in self.lines if one.basis == "simulated") if self.run != self.lines else ()
+        return tuple(line for line in self.lines if line.basis == "simulated") if self.run != self.lines else ()
 
     @property
     def first(self) -> Step:
@@ -281,8 +281,8 @@ class ScalingResult(Group):
 
     @property
     def name(self) -> str:
-        one = self.first
-        return listed(model_text(one.model), one.dtype, f"{counted(one.threads, 'thread')} per rank", on_links(one))
+        run = self.first
+        return listed(model_text(run.model), run.dtype, f"{counted(run.threads, 'thread')} per rank", on_links(run))
 
     @property
     def headline(self) -> str:
@@ -290,7 +290,7 @@ class ScalingResult(Group):
 
     @property
     def pieces(self) -> tuple[Step, ...]:
-        """Lines that stand beside what their pieces give."""
+        """Lines with a time predicted from their pieces."""
         return tuple(line for line in self.run if line.step("isolated"))
 
     @property
@@ -302,22 +302,22 @@ class ScalingResult(Group):
         return [text for text in (*(curve.text for curve in self.curves), gaps_text(self)) if text]
 
     @property
-    def told(self) -> list[tuple[str, ...]]:
+    def statements(self) -> list[tuple[str, ...]]:
         return [(text, "") for text in self.texts]
 
 
 def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
     """Simulated layouts continue those that were run with the same setting."""
-    groups = latest(records.steps_of("scaling"), lambda one: (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
-                                                   one.run.link, one.run.machine.fingerprint, one.run.build),
-                    lambda one: (one.basis, machine_of(one), tuple(time.mode for time in one.times), one.mode, one.layout.text, one.sequences_per_step))
-    return ScalingResult.all_of("scaling", (sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks)) for of in groups.values()))
+    groups = latest(records.steps_of("scaling"), lambda run: (run.model.name, run.model.parameters, run.model.numbers["length"], run.dtype, run.threads,
+                                                   run.run.link, run.run.machine.fingerprint, run.run.build),
+                    lambda run: (run.basis, machine_of(run), tuple(time.mode for time in run.times), run.mode, run.layout.text, run.sequences_per_step))
+    return ScalingResult.all_of("scaling", (sorted(of.values(), key=lambda run: (run.mode != "weak", run.ranks)) for of in groups.values()))
 
 
-def line_name(one: Step) -> str:
+def line_name(step: Step) -> str:
     """Name such as "dp=2, weak"; " *" at its end marks more ranks than cores."""
-    where = f", simulated on {machine_of(one)}" if machine_of(one) else ", simulated" if one.basis == "simulated" else ""
-    return f"{one.layout.text}, {one.mode}{where}" + (" *" if one.oversubscribed else "")
+    where = f", simulated on {machine_of(step)}" if machine_of(step) else ", simulated" if step.basis == "simulated" else ""
+    return f"{step.layout.text}, {step.mode}{where}" + (" *" if step.oversubscribed else "")
 
 
 def off(line: Step, kind: str) -> Optional[float]:
@@ -330,14 +330,14 @@ def gaps_text(result: ScalingResult) -> str:
     """Sentence on the errors of the predictions, over all layouts."""
     if not result.pieces:
         return ""
-    told = []
+    phrases = []
     for kind in ("isolated", "contended"):
         values = [abs(value) for line in result.run if (value := off(line, kind)) is not None]
         if values:
-            told.append(f"{share_text(median(values))} in the median ({share_text(max(values))} at most) from "
+            phrases.append(f"{share_text(median(values))} in the median ({share_text(max(values))} at most) from "
                         f"{_FROM[kind]}")
-    if told:
-        return f"Steps of {counted(len(result.pieces), 'layout')} differ by {', and by '.join(told)}."
+    if phrases:
+        return f"Steps of {counted(len(result.pieces), 'layout')} differ by {', and by '.join(phrases)}."
     return f"{counted(len(result.run), 'layout')}, simulated from the pieces of two replicas; none was run."
 
 
@@ -354,9 +354,9 @@ def why_text(line: Step, kind: str) -> str:
     """Words for the largest differences, such as "backward +3.1 ms and bubble −0.6 ms"."""
     measured = line.step("measured")
     whole = measured.step_ms if measured else 0.0
-    told = sorted(((abs(value), name, value) for name, value in differences(line, kind).items()
+    largest = sorted(((abs(value), name, value) for name, value in differences(line, kind).items()
                    if abs(value) > NAMED * whole), reverse=True)[:MOST_NAMED]
-    return joined([f"{NAMES.get(name, name)} {signed(value)} ms" for _, name, value in told])
+    return joined([f"{NAMES.get(name, name)} {signed(value)} ms" for _, name, value in largest])
 
 
 def signed(value: float) -> str:
@@ -371,14 +371,14 @@ def line_text(line: Step) -> str:
     because = why_text(line, "contended")
     return (f"{line_name(line)}: pieces timed alone give {_ms(isolated)}, with their measured contention "
             f"{_ms(contended)}, and the step takes {_ms(measured)}"
-            f"{f'; what contention leaves is {because}' if because else ''}.")
+            f"{f'; the rest is {because}' if because else ''}.")
 
 
 def _ms(step: StepTime) -> str:
     return time_text(1e3 * step.step_ms)
 
 
-def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Step]:
+def line_to_explain(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Step]:
     """Layout whose step is explained in detail: the one that was trained; else, among those that have cores of
     their own, the one with most ranks."""
     lines = [line for result in results for line in result.run if line.step("measured") and line.step("isolated")]
@@ -394,7 +394,7 @@ def charted(result: ScalingResult) -> list[Step]:
 def chart_stem(results: tuple[ScalingResult, ...], line: Step) -> str:
     """The name of a layout's chart; empty if it has none."""
     for result in results:
-        for number, one in enumerate(charted(result), start=1):
-            if one is line:
+        for number, run in enumerate(charted(result), start=1):
+            if run is line:
                 return f"{result.anchor}-gantt-{number}"
     return ""
