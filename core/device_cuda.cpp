@@ -227,10 +227,9 @@ CudaDeviceInfo info_of(int index) {
 
 // Kernels of ranks that share a GPU wait for each other, and kernels of two streams that share a connection to the GPU
 // run in sequence. The driver makes 8 connections by default and 32 at most (CUDA Programming Guide, "CUDA Environment
-// Variables"). Loading a kernel may wait until the device is idle, so it must not happen while a kernel of ours waits
-// for another rank's (the same guide, "Lazy Loading": issues when adopting it): all kernels are loaded at once. CUDA
-// reads these variables when it starts, so every program of ours must list GPUs here before it calls anything else of
-// CUDA. Variables that the user has set are kept.
+// Variables"). All kernels are loaded at once, unless choose_module_loading() has decided otherwise
+// (core/module_loading.h). CUDA reads these variables when it starts, so every program of ours must list GPUs here
+// before it calls anything else of CUDA. Variables that the user has set are kept.
 bool prepare_environment() {
   return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0 &&  // NOLINT(concurrency-mt-unsafe): before any rank
          setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;         // NOLINT(concurrency-mt-unsafe)

@@ -5,10 +5,12 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,6 +18,7 @@
 
 #include "core/device_cuda.h"
 #include "core/error.h"
+#include "core/module_loading.h"
 #include "core/open_library.h"
 #include "testing/core/thrown.h"
 
@@ -215,6 +218,32 @@ TEST(CudaDevices, MakingOneThatIsNotThereIsAClearError) {
       EXPECT_TRUE(has(error.what(), "rank 3"));
     }
   }
+}
+
+std::optional<std::string> variable(const char* name) {
+  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
+  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+}
+
+TEST(ModuleLoading, KernelsAreLoadedWhenUsedOnlyIfRanksShareNoGpu) {
+  const auto before = variable("CUDA_MODULE_LOADING");
+  const auto chosen = [](int ranks, int gpus, const char* given = nullptr) {
+    unsetenv("CUDA_MODULE_LOADING");                                // NOLINT(concurrency-mt-unsafe)
+    if (given != nullptr) setenv("CUDA_MODULE_LOADING", given, 1);  // NOLINT(concurrency-mt-unsafe)
+    choose_module_loading(ranks, gpus);
+    return variable("CUDA_MODULE_LOADING");
+  };
+  EXPECT_EQ(chosen(1, 1), "LAZY");
+  EXPECT_EQ(chosen(8, 8), "LAZY");
+  EXPECT_EQ(chosen(2, 1), std::nullopt);
+  EXPECT_EQ(chosen(1, 1, "EAGER"), "EAGER") << "the user's choice is kept";
+  unsetenv("CUDA_MODULE_LOADING");                                // NOLINT(concurrency-mt-unsafe)
+  if (before) setenv("CUDA_MODULE_LOADING", before->c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+}
+
+TEST(ModuleLoading, WithoutNvmlNobodyKnowsTheGpus) {
+  EXPECT_EQ(gpus_before_cuda("libnothing.so.9"), std::nullopt);
+  EXPECT_EQ(gpus_before_cuda("libm.so.6"), std::nullopt);
 }
 
 TEST(Trace, RangesNestInEveryBuild) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/base/cuda_instructions.cuh"
+#include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_timing.h"
 #include "kernels/registry.h"
 #include "testing/emulated_cuda/emulated_grid.h"
@@ -32,7 +34,7 @@ constexpr std::int64_t kMostElems = 200000;  // limit per operand, because each 
 TEST(EmulatedMemoryLoops, TouchEveryElementOnce) {
   const auto device = core::make_cpu_device();
   const auto stream = device->make_stream();
-  const CudaContext cuda(*device, *stream);
+  CudaContext cuda(*device, *stream);
   for (const std::int64_t count :
        {std::int64_t{4}, std::int64_t{1024}, std::int64_t{3 * 1024 + 12}, std::int64_t{200'000}}) {
     std::vector<float> memory(static_cast<std::size_t>(3 * count) + 8);  // aligned for accesses of 16 bytes
@@ -54,6 +56,31 @@ TEST(EmulatedMemoryLoops, TouchEveryElementOnce) {
   }
   float odd[8] = {};
   EXPECT_THROW(read_on_device(cuda, odd, 3, odd), core::Error) << "no whole access";
+}
+
+void count_threads(std::atomic<int>* count) {
+  ++*count;
+}
+
+// The device has 48 KiB per block for static and dynamic shared memory together, and more only on request.
+TEST(EmulatedLaunch, GetsAllSharedMemoryThatTheStaticPartLeaves) {
+  const auto device = core::make_cpu_device();
+  const auto stream = device->make_stream();
+  CudaContext cuda(*device, *stream);
+  constexpr std::size_t kMost = emulated::kMostSharedBytes - emulated::kStaticSharedBytes;
+  std::atomic<int> count = 0;
+  for (const std::size_t shared_bytes : {std::size_t{0}, std::size_t{48} << 10, kMost, std::size_t{16}}) {
+    launch(cuda, "count", {.blocks = 1, .threads = 32, .shared_bytes = shared_bytes}, count_threads, &count);
+  }
+  EXPECT_EQ(count, 4 * 32);
+  try {
+    launch(cuda, "count", {.blocks = 1, .threads = 32, .shared_bytes = kMost + 16}, count_threads, &count);
+    ADD_FAILURE() << "more than a block can have";
+  } catch (const core::Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "count: 231440 bytes of dynamic shared memory per block; allowed on CUDA device 0: 231424, which is "
+                 "232448 less the kernel's static shared memory");
+  }
 }
 
 class EmulatedCuda : public testing::TestWithParam<KernelFamily> {

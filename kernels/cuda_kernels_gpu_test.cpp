@@ -51,7 +51,14 @@ class CudaContextTest : public testing::Test {
   std::optional<Context> context;
 };
 
-class CudaKernelsTest : public CudaContextTest, public testing::WithParamInterface<KernelFamily> {};
+// Attention by mma.sync, wherever that is not the default; class Wgmma has the other kernels.
+class CudaKernelsTest : public CudaContextTest, public testing::WithParamInterface<KernelFamily> {
+ protected:
+  void SetUp() override {
+    CudaContextTest::SetUp();
+    if (!IsSkipped()) choose_attention(*cuda, "mma");
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaKernelsTest, testing::ValuesIn(kKernelFamilies),
                          [](const auto& family) { return std::string(family.param.name); });

@@ -202,7 +202,7 @@ def test_batch_counts_the_sequences_of_an_optimizer_step(programs: Programs) -> 
     (["--algo", "pigeon", "--dp", "2"], "'pigeon'"),
     (["--algo", "one_shot"], "--algo one_shot"),
     (["--attention", "wgmma"], "--attention together with --device cpu; allowed: --device cuda"),
-    (["--attention", "flash"], "--attention flash: not known; allowed: mma wgmma"),
+    (["--attention", "flash"], "--attention flash: not known; allowed: auto mma wgmma"),
     (["--attention", "wgmma", "--device", "cuda", "--dtype", "bf16"], "columns of bf16; allowed: 64 or 128 "
      "columns with --dtype bf16 or f16, or --attention mma"),
     (["--gemm", "cublas"], "--gemm cublas: not known; allowed: probe per-shape packed onednn"),

@@ -70,6 +70,14 @@ TEST(KernelBenchFlags, WhatIsNotUnderstoodStopsTheProgram) {
   for (const int capability : {80, 90, 100}) EXPECT_FALSE(kernels::attention_refusal("mma", capability));
   EXPECT_FALSE(kernels::attention_refusal("wgmma", 90));
   EXPECT_TRUE(kernels::attention_refusal("wgmma", 100));
+  for (const char* const choice : {"", "auto", "wgmma"}) {
+    EXPECT_EQ(kernels::attention_kernels(choice, 90, core::DType::bf16, 64), "wgmma") << choice;
+    EXPECT_EQ(kernels::attention_kernels(choice, 90, core::DType::f16, 96), "mma") << choice;
+  }
+  EXPECT_EQ(kernels::attention_kernels("mma", 90, core::DType::bf16, 64), "mma");
+  EXPECT_EQ(kernels::attention_kernels("auto", 80, core::DType::bf16, 64), "mma");
+  EXPECT_EQ(kernels::attention_kernels("auto", 90, core::DType::f32, 64), "multiply-add");
+  EXPECT_EQ(kernels::attention_kernels("auto", 90, core::DType::bf16, 256), "multiply-add");
   EXPECT_TRUE(kernels::wgmma_takes(core::DType::bf16, 128) && kernels::wgmma_takes(core::DType::f16, 64));
   EXPECT_FALSE(kernels::wgmma_takes(core::DType::f32, 64) || kernels::wgmma_takes(core::DType::bf16, 96));
   EXPECT_THROW(parse({"--benchmarkfilter=x"}), core::Error);

@@ -369,7 +369,9 @@ std::optional<core::ActivationsRecord> activations_record(const workload::Layout
 
 std::optional<std::string> attention_of(const trainer::TrainOptions& options) {
   if (!options.device.cuda) return std::nullopt;
-  return options.attention.empty() ? kernels::kAttentionChoices.front() : options.attention;
+  const std::vector<core::CudaDeviceInfo> gpus = program::gpus_of(options.device, options.layout.ranks());
+  return kernels::attention_kernels(options.attention, gpus.empty() ? 0 : gpus.front().compute_capability,
+                                    options.layout.compute, options.model.head_size);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
   return {.timeout = std::chrono::nanoseconds(wanted.timeout) / 2,
           .most_blocks = *blocks,
           .in_place_reads = places.one_process,
-          .one_device = one_device(world, gpu),
+          .one_device = places.one_process && one_device(world, gpu),
           .packets_below_bytes = packets_below_bytes(wanted.protocol),
           .packets_only = wanted.protocol == "packets"};
 }
@@ -159,8 +159,9 @@ std::unique_ptr<GpuMember> join_cuda(transports::World& world, RankGpu& gpu, con
 // Such a kernel waits for the kernels of other ranks, so all blocks that wait for each other must be able to run at the
 // same time: each rank on a device, and each of its streams that has collectives, is counted with multiprocessors of
 // its own. Kernels that compute may be enqueued before, and occupy these multiprocessors for a while. They wait for no
-// other kernel, so they end; and as the work enqueued after them is finite (the host enqueues no further than the end
-// of the step), a block that waits for a multiprocessor gets one.
+// other kernel, and collectives, which have priority, leave them a quarter of the multiprocessors even if each block
+// has one alone: so they end. As the work enqueued after them is finite (the host enqueues no further than the end of
+// the step), a block that waits for a multiprocessor gets one.
 namespace {
 
 // GPU of one rank; the numbers count all ranks of this process.
@@ -171,12 +172,11 @@ GpuAssignment place_of(const MeshOptions& options, int rank, int gpus) {
 
 // Thread blocks for each collective of a rank, of which `side_by_side` may run at the same time.
 int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side) {
-  const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, ranks_on_it * side_by_side);
-  if (blocks) return ranks_on_it == 1 ? std::min(*blocks, kBlocksAlone) : *blocks;
+  if (const auto blocks = blocks_beside_compute(gpu.num_multiprocessors, ranks_on_it, side_by_side)) return *blocks;
   throw core::usage_error("--device cuda: " + std::to_string(ranks_on_it) + " ranks would share " + gpu.name +
                           ", with " + std::to_string(side_by_side) +
-                          " concurrent collectives each; allowed: in total at most two for each of its " +
-                          std::to_string(gpu.num_multiprocessors) + " multiprocessors");
+                          " concurrent collectives each; allowed: in total at most one for each of three quarters of " +
+                          "its " + std::to_string(gpu.num_multiprocessors) + " multiprocessors");
 }
 
 // Streams that share a connection to the GPU serialize, and a kernel that waits for another rank's would wait forever

@@ -59,4 +59,10 @@ std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it, in
   return ranks_on_it == 1 ? std::min(share, kBlocksAlone) : share;
 }
 
+std::optional<int> blocks_beside_compute(int num_multiprocessors, int ranks_on_it, int side_by_side) {
+  const int share = (num_multiprocessors - num_multiprocessors / 4) / (ranks_on_it * side_by_side);
+  if (share < 1) return std::nullopt;
+  return std::min(share, kBlocksAlone);
+}
+
 }  // namespace lockstep::backends

@@ -63,4 +63,10 @@ inline constexpr int kBlocksAlone = 32;
 // multiprocessor. `wanted`, if not 0, is the number that the user asks for. Returns nothing if that does not fit.
 std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it, int wanted = 0);
 
+// The same where ranks compute while collectives run, `side_by_side` at once on each rank: at most kBlocksAlone for
+// each collective, and all together on at most three quarters of the multiprocessors, even with one block on each. A
+// block of a GEMM may need a whole multiprocessor, and it may be ahead of the collective that another rank's blocks
+// wait for.
+std::optional<int> blocks_beside_compute(int num_multiprocessors, int ranks_on_it, int side_by_side);
+
 }  // namespace lockstep::backends

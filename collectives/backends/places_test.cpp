@@ -162,6 +162,23 @@ TEST(GpuAssignment, BlocksOfAllRanksRunAtOnce) {
   EXPECT_EQ(blocks_of_a_rank(132, 2), 132) << "ranks that share a GPU are limited by its memory, which takes all of it";
 }
 
+TEST(GpuAssignment, BlocksOfAMeshLeaveAQuarterOfTheGpuToKernelsThatCompute) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int side_by_side = 1; ranks * side_by_side <= 99; ++side_by_side) {
+      const auto blocks = blocks_beside_compute(132, ranks, side_by_side);
+      ASSERT_TRUE(blocks.has_value());
+      EXPECT_GE(*blocks, 1);
+      EXPECT_LE(*blocks * ranks * side_by_side, 132 - 33);
+    }
+  }
+  EXPECT_EQ(blocks_beside_compute(132, 1, 1), 32);
+  EXPECT_EQ(blocks_beside_compute(132, 2, 1), 32) << "not 132, which would be every multiprocessor";
+  EXPECT_EQ(blocks_beside_compute(132, 4, 3), 8);
+  EXPECT_EQ(blocks_beside_compute(132, 33, 3), 1);
+  EXPECT_FALSE(blocks_beside_compute(132, 50, 2).has_value());
+  EXPECT_EQ(blocks_beside_compute(8, 1, 1), 6);
+}
+
 TEST(GpuAssignment, TheUserSaysHowManyBlocksAsFarAsTheyFit) {
   EXPECT_EQ(blocks_of_a_rank(132, 1, 264), 264);
   EXPECT_EQ(blocks_of_a_rank(132, 4, 16), 16);

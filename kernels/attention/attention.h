@@ -127,15 +127,17 @@ std::string implementation_of(const AttentionForward& args, const Context& where
 std::string implementation_of(const AttentionBackward& args, const Context& where);
 
 // The kernels that compute attention on a CUDA device:
-//   "mma"           tensor cores by mma.sync, on compute capability 8.0 and later; the default
+//   "mma"           tensor cores by mma.sync, on compute capability 8.0 and later
 //   "wgmma"         tensor cores by wgmma, after FlashAttention-3, on compute capability 9.0: bf16 and f16, 64 or 128
 //                   columns per head, a positive scale, addresses and strides of 16 bytes and of whole heads
 //   "multiply-add"  in f32; used for f32, and for more than 128 columns per head
+// With the choice "auto" these are wgmma on devices that have it, otherwise mma.
 
-inline constexpr std::array kAttentionChoices{"mma", "wgmma"};  // the default first
+inline constexpr std::array kAttentionChoices{"auto", "mma", "wgmma"};  // the default first
 // Help of the flag --attention, which programs have alike.
 inline constexpr const char* kAttentionHelp =
-    "kernels of attention on a GPU: mma, or wgmma (compute capability 9.0; bf16 and f16, heads of 64 or 128 columns)";
+    "kernels of attention on a GPU: wgmma (compute capability 9.0; bf16 and f16, heads of 64 or 128 columns), mma, or "
+    "auto: wgmma where it can be had, otherwise mma";
 
 // Why the choice cannot be had on a device of this compute capability, 90 for 9.0; nothing if it can.
 // "attention wgmma: ...", as the flag is.
@@ -149,8 +151,17 @@ constexpr bool wgmma_takes(core::DType dtype, std::int64_t head_columns) {
   return (dtype == core::DType::bf16 || dtype == core::DType::f16) && (head_columns == 64 || head_columns == 128);
 }
 
-// Chooses one of kAttentionChoices for the context from now on; "wgmma" is used for all arguments that it supports.
-// Throws a usage Error if the device has no wgmma.
+// The kernels that a choice (empty: the default) comes to on a device of this compute capability for such operands, if
+// these have the strides and addresses that wgmma takes.
+inline std::string attention_kernels(const std::string& choice, int capability, core::DType dtype,
+                                     std::int64_t head_columns) {
+  if (dtype == core::DType::f32 || head_columns > 128) return "multiply-add";
+  const bool has_wgmma = choice != "mma" && !attention_refusal("wgmma", capability);
+  return has_wgmma && wgmma_takes(dtype, head_columns) ? "wgmma" : "mma";
+}
+
+// Chooses one of kAttentionChoices for the context from now on; wgmma is used for all arguments that it supports.
+// Throws a usage Error if the choice is "wgmma" and the device has none.
 void choose_attention(CudaContext& cuda, const std::string& name);
 
 // Returns whether wgmma computes checked arguments of this shape and dtype there. `aligned`: all operands begin at

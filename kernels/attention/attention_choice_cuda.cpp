@@ -7,22 +7,23 @@ namespace lockstep::kernels {
 namespace {
 
 struct Choice {
-  explicit Choice(CudaContext& /*cuda*/) {}
-  bool wgmma = false;
+  explicit Choice(CudaContext& cuda) : wgmma(!attention_refusal("wgmma", cuda.compute_capability())) {}
+  bool wgmma;
 };
 
 template <class Args>
 std::string choice_of(const Args& args, const Context& where) {
   if (where.on_cpu()) return "";
-  if (takes_wgmma(args.shape, args.q.dtype, begin_at_multiples_of(16, args), where.cuda())) return "wgmma";
-  return args.q.dtype != core::DType::f32 && args.shape.head_columns <= 128 ? "mma" : "multiply-add";
+  const bool by_wgmma = takes_wgmma(args.shape, args.q.dtype, begin_at_multiples_of(16, args), where.cuda());
+  return attention_kernels(by_wgmma ? "wgmma" : "mma", where.cuda().compute_capability(), args.q.dtype,
+                           args.shape.head_columns);
 }
 
 }  // namespace
 
 void choose_attention(CudaContext& cuda, const std::string& name) {
   if (const auto why = attention_refusal(name, cuda.compute_capability())) throw core::usage_error(*why);
-  cuda.kept<Choice>().wgmma = name == "wgmma";
+  cuda.kept<Choice>().wgmma = name != "mma" && !attention_refusal("wgmma", cuda.compute_capability());
 }
 
 bool takes_wgmma(const AttentionShape& shape, core::DType dtype, bool aligned, CudaContext& cuda) {

@@ -11,7 +11,8 @@
 // reading), and passes the turn on while its next products run. The blocks of a head begin with the last keys, so that
 // the blocks for which a block waits have begun before it (block numbers are drawn from a counter). If attention is
 // causal, blocks begin with the queries next to their keys: blocks that start together then reach a tile one after
-// another.
+// another. If it is not, all blocks of a head begin with the same tile: those that start together belong to as many
+// heads as there are.
 #pragma once
 
 #include "kernels/attention/attention_backward.cuh"
@@ -49,6 +50,7 @@ struct HopperBackwardOperands {
   T* dk;
   T* dv;
   HopperBackwardMemory memory;
+  std::int64_t key_heads;  // number of heads of keys of all sequences
 };
 
 // map_of(tensor) returns a Map.
@@ -64,7 +66,8 @@ HopperBackwardOperands<typename Tiles::Value, Map> hopper_operands(const Attenti
           map_of(packed_tensor(s, args.d_o.data, Tiles::kStreamed)),
           args.dk.as<T>(),
           args.dv.as<T>(),
-          memory};
+          memory,
+          s.batch * s.key_heads()};
 }
 
 // Sizes of the parts of this memory, in order.
@@ -127,6 +130,15 @@ struct QueryTiles {
   }
   __device__ BlockWork work() const { return {keys.batch, keys.head * group + head, tile, 0}; }
 };
+
+// The keys of the block that begins as number `ticket`. Of two blocks of a head, the one of later keys begins first.
+template <class Tiles>
+__device__ BlockWork keys_of_ticket(std::int64_t ticket, const AttentionGeometry& g, std::int64_t key_heads) {
+  const int tiles = tiles_of(g.keys, Tiles::kBlockRows);
+  const std::int64_t sequence = g.causal ? ticket / tiles : ticket % key_heads;
+  const std::int64_t before = g.causal ? ticket % tiles : ticket / key_heads;
+  return {sequence / g.kv_heads, static_cast<int>(sequence % g.kv_heads), tiles - 1 - static_cast<int>(before), 0};
+}
 
 template <class Tiles>
 __device__ QueryTiles query_tiles_of(const BlockWork& keys, const AttentionGeometry& g) {
@@ -266,8 +278,8 @@ template <class Tiles, class Lane, class Operands>
 __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& shared, const Operands& operands,
                                  QueryTiles queries) {
   using T = typename Tiles::Value;
-  constexpr int kAllConsumers = 1;  // id of the named barrier
-  constexpr int kOneConsumer = 2;
+  constexpr int kSlopes = 1;  // ids of named barriers, each of two
+  constexpr int kOneConsumer = 3;
   constexpr int kGroupThreads = 32 * kGroupWarps;
   const AttentionGeometry& g = operands.geometry;
   const int consumer = lane.group() - 1;
@@ -315,17 +327,21 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
     round_factors<T>(lane, p[0], slopes);
     store_slopes<Tiles>(lane, slopes, shared.slopes(turn).address, warp_row);
     lane.publish_stores();
+    // One panel: the consumers multiply every other tile's slopes each, and only the one that does waits for the
+    // other's slopes. A consumer that arrives has finished with the slopes of the tile before, which the one that waits
+    // may therefore replace with those of the next tile.
+    const int multiplier = Tiles::kPanels == 1 ? turn % kConsumers : consumer;
+    const int stored = kSlopes + (Tiles::kPanels == 1 ? multiplier : 0);
+    if (multiplier != consumer) lane.arrive_at_meeting(stored, kConsumers * kGroupThreads);
     add_products<Tiles>(lane, dk, slopes, shared.queries(at.stage));
-
-    // Both consumers have stored their slopes and have finished with the slopes of the tile before the last.
-    lane.meet(kAllConsumers, kConsumers * kGroupThreads);
-    if (Tiles::kPanels == 1 && turn % kConsumers != consumer) {
+    if (multiplier != consumer) {
       lane.template wait_for_products<0>();
       lane.settle(dk[0]);
       lane.settle(dv[0]);
       barriers.release(lane, at);
       continue;
     }
+    lane.meet(stored, kConsumers * kGroupThreads);
     const int panel = Tiles::kPanels == 1 ? 0 : consumer;
     typename Tiles::Panel dq;
     multiply_slopes<Tiles>(lane, dq, shared.slopes(turn), shared.keys(), panel);
@@ -363,10 +379,8 @@ __device__ void hopper_backward_block(Lane& lane, const Operands& operands) {
     lane.store_shared(shared.ticket(), lane.take_ticket(operands.memory.counters));
   }
   lane.sync();
-  const int tiles = tiles_of(g.keys, Tiles::kBlockRows);
-  BlockWork work = work_of_block(lane.load_shared(shared.ticket()), g.kv_heads, tiles, 1);
-  work.tile = tiles - 1 - work.tile;
-  const QueryTiles queries = query_tiles_of<Tiles>(work, g);
+  const BlockWork keys = keys_of_ticket<Tiles>(lane.load_shared(shared.ticket()), g, operands.key_heads);
+  const QueryTiles queries = query_tiles_of<Tiles>(keys, g);
   if (lane.group() == 0) {
     lane.template give_registers<kProducerRegisters>();
     if (lane.warp() == 0) load_backward(lane, shared, operands, queries);

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "core/device.h"
@@ -122,6 +125,28 @@ TEST(AttentionHopper, BackwardBf16) {
 }
 TEST(AttentionHopper, BackwardF16) {
   expect_right<AttentionBackward>(core::DType::f16);
+}
+
+// Blocks that begin together and add to the same tiles of dq would wait for each other at the first one.
+TEST(AttentionHopper, WithoutAMaskBlocksThatBeginTogetherBelongToDifferentHeads) {
+  using Tiles = HopperBackwardTiles<core::BFloat16, 64>;
+  for (const bool causal : {false, true}) {
+    const AttentionShape shape{
+        .batch = 3, .heads = 8, .queries = 300, .keys = 700, .head_columns = 64, .causal = causal, .kv_heads = 2};
+    const auto geometry = geometry_of<core::BFloat16>(shape, {});
+    const std::int64_t heads = shape.batch * shape.key_heads();
+    const std::int64_t blocks = key_blocks_of(shape, Tiles::kBlockRows);
+    std::set<std::pair<std::int64_t, int>> first;  // heads of the blocks that begin together
+    std::map<std::pair<std::int64_t, int>, std::vector<int>> tiles_of_head;
+    for (std::int64_t ticket = 0; ticket < blocks; ++ticket) {
+      const BlockWork keys = keys_of_ticket<Tiles>(ticket, geometry, heads);
+      if (ticket < heads) first.emplace(keys.batch, keys.head);
+      tiles_of_head[{keys.batch, keys.head}].push_back(keys.tile);
+    }
+    EXPECT_EQ(first.size(), causal ? 1 : static_cast<std::size_t>(heads));
+    EXPECT_EQ(tiles_of_head.size(), static_cast<std::size_t>(heads));
+    for (const auto& [head, tiles] : tiles_of_head) EXPECT_EQ(tiles, (std::vector<int>{5, 4, 3, 2, 1, 0}));
+  }
 }
 
 // Lanes with mistakes that only attention can make; emulated_hopper.h has the others.

@@ -3,6 +3,8 @@
 
 #include "core/error.h"
 #include "kernels/attention_decode/attention_decode.h"
+#include "kernels/attention_decode/decode_block.cuh"
+#include "kernels/attention_decode/decode_tiles.h"
 #include "kernels/base/cuda_loops.cuh"
 
 namespace lockstep::kernels {
@@ -17,28 +19,6 @@ constexpr int kTokensAtOnce = kRows > 4 ? 2 : 4;
 constexpr std::int64_t kMostColumns = std::int64_t{kWarpLanes} * kLaneElems;
 constexpr std::int64_t kLeastPart = 128;  // tokens: for fewer, merging costs more than another block gains
 constexpr std::int64_t kMostPart = 4096;  // tokens: their blocks' numbers fit in shared memory
-
-template <class T>
-struct Decoding {
-  DecodeShape shape;
-  CacheShape cache;
-  std::int64_t table_row;
-  float factor;
-  std::int64_t piece_rows;  // rows of a head of keys: queries times the heads that share it
-  std::int64_t chunks;      // number of groups of kRows tokens
-  const T* q;
-  const T* k;
-  const T* v;
-  const std::int32_t* table;  // null for a plain cache
-  const std::int32_t* lengths;
-  T* o;
-  float* lse;
-  std::int64_t parts = 1;        // parts of the longest context
-  std::int64_t part_tokens = 0;  // tokens per part: whole blocks
-  // For the merge, if there are several parts.
-  float* part_o = nullptr;     // [row][part][columns], before the division
-  float* part_sums = nullptr;  // [row][part][2]: maximum of scores, sum of weights
-};
 
 // Returns the value that is subtracted from scores: 0 while no token has been seen, because -infinity minus itself is
 // NaN.
@@ -109,63 +89,10 @@ struct LaneRow {
   }
 };
 
-// The work of a block: a part of a context, a head of keys, and kRows of the rows that share it.
-struct DecodeBlock {
-  std::int64_t sequence;
-  std::int64_t head;
-  std::int64_t first_row;  // first of the head's rows
-  std::int64_t part;
-  std::int64_t length;
-  std::int64_t begin;
-  std::int64_t end;
-};
-
-template <class T, int kRows>
-__device__ __forceinline__ DecodeBlock block_of(const Decoding<T>& args) {
-  std::int64_t number = blockIdx.x;
-  DecodeBlock block{};
-  block.part = number % args.parts;
-  number /= args.parts;
-  block.first_row = number % args.chunks * kRows;
-  number /= args.chunks;
-  block.head = number % args.shape.kv_heads;
-  block.sequence = number / args.shape.kv_heads;
-  const std::int64_t length = args.lengths[block.sequence];
-  block.length = min(max(length, std::int64_t{0}), args.shape.most_keys);
-  block.begin = block.part * args.part_tokens;
-  block.end = min(block.begin + args.part_tokens, block.length);
-  return block;
-}
-
-// Returns the position of a row of a head of keys in q and o; its number is also its log-sum-exp's.
-template <class T>
-__device__ __forceinline__ std::int64_t query_offset(const Decoding<T>& args, std::int64_t row) {
-  const std::int64_t queries = args.shape.queries;
-  const std::int64_t heads = args.shape.heads;
-  const std::int64_t sequence = row / queries / heads;
-  return ((sequence * queries + row % queries) * heads + row / queries % heads) * args.shape.head_columns;
-}
-
-// Returns a token's first element of its head in the cache. `blocks` are the part's.
-template <class T>
-__device__ __forceinline__ std::int64_t offset_of(const Decoding<T>& args, const DecodeBlock& block,
-                                                  const std::int32_t* blocks, std::int64_t t) {
-  const CacheShape& cache = args.cache;
-  std::int64_t number = block.sequence;
-  std::int64_t place = t;
-  if (args.table != nullptr) {
-    const int in_part = static_cast<int>(t - block.begin);
-    const int block_tokens = static_cast<int>(cache.block);
-    number = blocks[in_part / block_tokens];
-    place = in_part % block_tokens;
-  }
-  return ((number * cache.kv_heads + block.head) * cache.block + place) * cache.head_columns;
-}
-
 // Computes the scores of a few tokens from t on and adds their contribution to the rows. Tokens that a row does not
 // see, from its limit on, score -infinity.
 template <class T, int kItems, int kRows>
-__device__ __forceinline__ void take_tokens(const Decoding<T>& args, const DecodeBlock& block, const Lanes& lanes,
+__device__ __forceinline__ void take_tokens(const DecodeOperands<T>& args, const DecodeBlock& block, const Lanes& lanes,
                                             const std::int32_t* blocks, std::int64_t t,
                                             const float (&q)[kRows][kLaneElems], const std::int64_t (&limits)[kRows],
                                             RowState (&rows)[kRows]) {
@@ -271,7 +198,7 @@ __device__ __forceinline__ void for_lane_elems(std::int64_t columns, const Lanes
 }
 
 template <class T, int kItems>
-__device__ __forceinline__ void put_row(const Decoding<T>& args, const DecodeBlock& block, std::int64_t row,
+__device__ __forceinline__ void put_row(const DecodeOperands<T>& args, const DecodeBlock& block, std::int64_t row,
                                         const RowState& state, const Lanes& lanes) {
   const std::int64_t columns = args.shape.head_columns;
   if (args.parts == 1) {
@@ -292,19 +219,19 @@ __device__ __forceinline__ void put_row(const Decoding<T>& args, const DecodeBlo
 // part of the result in registers: no thread waits for another before the end of the part of the context. Each key and
 // value is read once for kRows rows.
 template <class T, int kItems, int kRows>
-__global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
-  const DecodeBlock block = block_of<T, kRows>(args);
+__global__ void __launch_bounds__(kThreads) decode_kernel(DecodeOperands<T> args) {
+  const DecodeBlock block = decode_block_of(args, blockIdx.x, kRows);
   if (block.begin >= block.length && block.part > 0) return;
   const Lanes lanes(args.shape.head_columns);
   auto* const blocks = dynamic_shared<std::int32_t>();
   if (args.table != nullptr) {
-    const std::int32_t* const table = args.table + block.sequence * args.table_row + block.begin / args.cache.block;
+    const std::int32_t* const table = table_of(args, block);
     for (std::int64_t i = threadIdx.x; block.begin + i * args.cache.block < block.end; i += kThreads) {
       blocks[i] = table[i];
     }
     __syncthreads();
   }
-  const std::int64_t row = (block.sequence * args.shape.kv_heads + block.head) * args.piece_rows + block.first_row;
+  const std::int64_t row = first_row_of(args, block);
   const std::int64_t num_rows = args.piece_rows - block.first_row;
   float q[kRows][kLaneElems];
   std::int64_t limits[kRows];
@@ -315,8 +242,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
     query.widen(q[r], r < num_rows ? args.shape.head_columns : 0, lanes);
 #pragma unroll
     for (int i = 0; i < kLaneElems; ++i) q[r][i] *= args.factor;
-    const std::int64_t later = args.shape.queries - 1 - (block.first_row + r) % args.shape.queries;
-    limits[r] = min(block.end, block.length - later);
+    limits[r] = limit_of(args, block, r);
   }
   RowState rows[kRows];
   constexpr int kTokens = kTokensAtOnce<kRows>;
@@ -337,7 +263,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
 
 // One warp per row: merges its parts' maxima and sums, then its columns.
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads) merge_kernel(Decoding<T> args) {
+__global__ void __launch_bounds__(kBlockThreads) merge_kernel(DecodeOperands<T> args) {
   const std::int64_t columns = args.shape.head_columns;
   for_warp_rows(args.shape.sequences * args.shape.queries * args.shape.heads, [&](std::int64_t row) {
     const std::int64_t length = args.lengths[row / args.shape.queries / args.shape.heads];
@@ -378,48 +304,53 @@ void divide(const DecodeShape& s, std::int64_t block_tokens, std::int64_t blocks
   parts = ceil_div(s.most_keys, part_tokens);
 }
 
-template <class T, int kItems, int kRows>
-void run_rows(const AttentionDecode& args, CudaContext& cuda) {
+// Calls queue(operands, blocks, entries of the table per part), which computes the parts, `rows` rows of a head of keys
+// per block, and merges these.
+template <class T, class Queue>
+void run_parts(const AttentionDecode& args, std::int64_t rows, CudaContext& cuda, Queue&& queue) {
   const DecodeShape& s = args.shape;
-  Decoding<T> decoding{.shape = s,
-                       .cache = s.cache(),
-                       .table_row = s.paged() ? s.table_row() : 0,
-                       .factor = s.factor(),
-                       .piece_rows = s.group() * s.queries,
-                       .chunks = ceil_div(s.group() * s.queries, kRows),
-                       .q = args.q.as<T>(),
-                       .k = args.k.as<T>(),
-                       .v = args.v.as<T>(),
-                       .table = s.paged() ? args.table.as<std::int32_t>() : nullptr,
-                       .lengths = args.lengths.as<std::int32_t>(),
-                       .o = args.o.as<T>(),
-                       .lse = args.lse.as<float>()};
-  const std::int64_t blocks_per_part = s.sequences * s.kv_heads * decoding.chunks;
-  divide(s, s.paged() ? s.block : 1, blocks_per_part, cuda.num_multiprocessors(), decoding.parts, decoding.part_tokens);
-  if (decoding.parts > 1) {
+  DecodeOperands<T> operands = decode_operands<T>(args, rows);
+  const std::int64_t blocks_per_part = s.sequences * s.kv_heads * operands.chunks;
+  divide(s, s.paged() ? s.block : 1, blocks_per_part, cuda.num_multiprocessors(), operands.parts, operands.part_tokens);
+  if (operands.parts > 1) {
     WorkspacePlan plan;
-    const auto slots = static_cast<std::size_t>(s.rows() * decoding.parts);
+    const auto slots = static_cast<std::size_t>(s.rows() * operands.parts);
     const std::size_t o_at = plan.add(slots * static_cast<std::size_t>(s.head_columns) * sizeof(float));
     const std::size_t sums_at = plan.add(slots * 2 * sizeof(float));
     auto* const memory = static_cast<std::byte*>(cuda.workspace(plan.total_bytes()));
-    decoding.part_o = reinterpret_cast<float*>(memory + o_at);
-    decoding.part_sums = reinterpret_cast<float*>(memory + sums_at);
+    operands.part_o = reinterpret_cast<float*>(memory + o_at);
+    operands.part_sums = reinterpret_cast<float*>(memory + sums_at);
   }
-  const std::int64_t entries = s.paged() ? ceil_div(decoding.part_tokens, s.block) : 0;
-  launch(cuda, "attention_decode",
-         {.blocks = blocks_per_part * decoding.parts,
-          .threads = kThreads,
-          .shared_bytes = static_cast<std::size_t>(entries) * sizeof(std::int32_t)},
-         decode_kernel<T, kItems, kRows>, decoding);
-  if (decoding.parts == 1) return;
+  queue(operands, blocks_per_part * operands.parts, s.paged() ? ceil_div(operands.part_tokens, s.block) : 0);
+  if (operands.parts == 1) return;
   launch(cuda, "attention_decode merge",
          {.blocks = grid_blocks(ceil_div(s.rows(), kWarpsPerBlock), cuda.num_multiprocessors())}, merge_kernel<T>,
-         decoding);
+         operands);
+}
+
+template <class T, int kItems, int kRows>
+void run_rows(const AttentionDecode& args, CudaContext& cuda) {
+  run_parts<T>(args, kRows, cuda, [&](const DecodeOperands<T>& operands, std::int64_t blocks, std::int64_t entries) {
+    launch(cuda, "attention_decode",
+           {.blocks = blocks,
+            .threads = kThreads,
+            .shared_bytes = static_cast<std::size_t>(entries) * sizeof(std::int32_t)},
+           decode_kernel<T, kItems, kRows>, operands);
+  });
+}
+
+template <class T>
+void run_tiles(const AttentionDecode& args, CudaContext& cuda) {
+  run_parts<T>(args, kDecodeTileRows, cuda,
+               [&](const DecodeOperands<T>& operands, std::int64_t blocks, std::int64_t entries) {
+                 queue_decode_tiles(operands, blocks, entries, cuda);
+               });
 }
 
 }  // namespace
 
-// Rows of a head of keys are processed 1, 4 or 8 at a time, or one by one if 16-byte accesses are not possible.
+// Rows of a head of keys are processed 16 at a time on tensor cores, otherwise 1, 4 or 8 at a time, or one by one if
+// 16-byte accesses are not possible.
 void run_cuda(const AttentionDecode& args, CudaContext& cuda) {
   const DecodeShape& s = args.shape;
   check_at_most("attention_decode on CUDA", "head_columns", s.head_columns, kMostColumns);
@@ -427,6 +358,9 @@ void run_cuda(const AttentionDecode& args, CudaContext& cuda) {
     using T = decltype(zero);
     constexpr int kWide = static_cast<int>(kAccessBytes / sizeof(T));
     const std::int64_t rows = s.group() * s.queries;
+    if constexpr (sizeof(T) == 2) {
+      if (takes_decode_tiles(args, cuda)) return run_tiles<T>(args, cuda);
+    }
     if (items_an_access(sizeof(T), s.head_columns, {args.q.data, args.k.data, args.v.data}) == 1) {
       run_rows<T, 1, 1>(args, cuda);
     } else if (rows == 1) {

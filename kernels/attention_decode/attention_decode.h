@@ -73,7 +73,7 @@ void run_cuda(const CacheAppend& args, CudaContext& cuda);
 // of blocks that a table names (paged attention; Kwon et al. 2023, arXiv:2309.06180, section 4.3). A context is cut
 // into parts that are processed at the same time, and their results are merged by their maxima and sums (Dao et al.
 // 2023, Flash-Decoding; Milakov, Gimelshein 2018, arXiv:1805.02867, section 3.1). Each head's keys and values are read
-// once for all heads of queries that share them (up to 8 on CUDA). Sums are computed in f32. Deterministic on one
+// once for all heads of queries that share them (up to 16 on CUDA). Sums are computed in f32. Deterministic on one
 // device: the parts depend on the shape and, on CUDA, on the number of multiprocessors.
 //
 // A sequence of length n has its queries at positions n - queries to n - 1; each sees the keys up to its own position.

@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(kPartsThreads) add_column_parts_kernel(
   args.outs[second ? 1 : 0][column] += total;
 }
 
-inline void queue_column_parts(const CudaContext& cuda, const char* name, const ColumnParts& args, int num_outs) {
+inline void queue_column_parts(CudaContext& cuda, const char* name, const ColumnParts& args, int num_outs) {
   const std::int64_t groups = (args.columns + kWarpLanes - 1) / kWarpLanes;
   launch_early(cuda, name, {.blocks = num_outs * groups, .threads = kPartsThreads}, add_column_parts_kernel, args);
 }

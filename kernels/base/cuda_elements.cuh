@@ -135,9 +135,19 @@ struct Pack {
   __device__ __forceinline__ void set(int i, float value) {
     items[i] = from_f32<T>(value);
   }
+  // Widens two adjacent 8-bit floats with one instruction and one each.
   __device__ __forceinline__ void widen(float (&values)[kItems]) const {
+    if constexpr (sizeof(T) == 1 && kItems % 2 == 0) {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) values[i] = (*this)[i];
+      for (int i = 0; i < kItems; i += 2) {
+        const __half2_raw two = T::two_to_half(reinterpret_cast<const std::uint16_t*>(items)[i / 2]);
+        values[i] = __half2float(__half(__half_raw{two.x}));
+        values[i + 1] = __half2float(__half(__half_raw{two.y}));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) values[i] = (*this)[i];
+    }
   }
 };
 
@@ -194,6 +204,14 @@ struct CudaE4M3 {
     if (!(fabsf(x) <= 464.0F)) return {static_cast<std::uint8_t>(sign | 0x7f)};
     return {__nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3)};
   }
+  // Codes of two numbers, the first in the low byte, by one instruction. What is too large, infinity too, becomes the
+  // largest number.
+  __device__ __forceinline__ static std::uint16_t two_saturated(float first, float second) {
+    return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3);
+  }
+  __device__ __forceinline__ static __half2_raw two_to_half(std::uint16_t codes) {
+    return __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
+  }
 };
 
 struct CudaE5M2 {
@@ -205,6 +223,12 @@ struct CudaE5M2 {
     if (isnan(x)) return {static_cast<std::uint8_t>(sign | 0x7e)};
     if (fabsf(x) >= 61440.0F) return {static_cast<std::uint8_t>(sign | 0x7c)};
     return {__nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E5M2)};
+  }
+  __device__ __forceinline__ static std::uint16_t two_saturated(float first, float second) {
+    return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E5M2);
+  }
+  __device__ __forceinline__ static __half2_raw two_to_half(std::uint16_t codes) {
+    return __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E5M2);
   }
 };
 

@@ -4,9 +4,12 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <type_traits>
 
 #include "core/cuda_call.h"
+#include "core/error.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/base/cuda_instructions.cuh"
@@ -32,20 +35,52 @@ inline LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
   return {.blocks = grid_blocks((rows + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
-inline constexpr std::size_t kSharedBytesOfEveryKernel = std::size_t{48} << 10;  // more must be requested
-
 inline cudaStream_t stream_of(const CudaContext& cuda) {
   return static_cast<cudaStream_t>(cuda.stream());
 }
 
+// A block may have 48 KiB of static and dynamic shared memory together, or the device's opt-in limit (227 KiB on
+// Hopper) once that has been requested for its kernel. A context requests it at a kernel's first launch with dynamic
+// shared memory, and always the most that the kernel's static shared memory leaves: ranks that share a device share the
+// attributes of its kernels, so a request for one launch could lower the limit below what another rank is launching.
+class DynamicSharedMemory {
+ public:
+  explicit DynamicSharedMemory(CudaContext& cuda) {
+    core::check_cuda(cudaDeviceGetAttribute(&most_bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda.place().device),
+                     "cudaDeviceGetAttribute", cuda.place());
+  }
+
+  // Throws Error(cuda) if the kernel cannot have that many bytes.
+  void request(CudaContext& cuda, const char* name, const void* kernel, std::size_t dynamic_bytes) {
+    const auto [found, is_new] = most_dynamic_bytes_.try_emplace(kernel, 0);
+    if (is_new) found->second = opt_in(cuda, name, kernel);
+    if (dynamic_bytes <= static_cast<std::size_t>(found->second)) return;
+    throw core::Error(core::Failure::cuda, std::string(name) + ": " + std::to_string(dynamic_bytes) +
+                                               " bytes of dynamic shared memory per block; allowed on CUDA device " +
+                                               std::to_string(cuda.place().device) + ": " +
+                                               std::to_string(found->second) + ", which is " +
+                                               std::to_string(most_bytes_) + " less the kernel's static shared memory");
+  }
+
+ private:
+  int opt_in(CudaContext& cuda, const char* name, const void* kernel) const {
+    cudaFuncAttributes attributes{};
+    core::check_cuda(cudaFuncGetAttributes(&attributes, kernel), name, cuda.place());
+    const int dynamic_bytes = most_bytes_ - static_cast<int>(attributes.sharedSizeBytes);
+    core::check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic_bytes), name,
+                     cuda.place());
+    return dynamic_bytes;
+  }
+
+  int most_bytes_ = 0;
+  std::map<const void*, int> most_dynamic_bytes_;  // [kernel]
+};
+
 template <class... Params>
-void queue_launch(const CudaContext& cuda, const char* name, LaunchShape shape, bool early, void (*kernel)(Params...),
+void queue_launch(CudaContext& cuda, const char* name, LaunchShape shape, bool early, void (*kernel)(Params...),
                   const std::type_identity_t<Params>&... args) {
-  if (shape.shared_bytes > kSharedBytesOfEveryKernel) {
-    core::check_cuda(
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shape.shared_bytes)),
-        name, cuda.place());
+  if (shape.shared_bytes > 0) {
+    cuda.kept<DynamicSharedMemory>().request(cuda, name, reinterpret_cast<const void*>(kernel), shape.shared_bytes);
   }
   cudaLaunchAttribute attributes[2] = {};
   unsigned num_attributes = 0;
@@ -71,7 +106,7 @@ void queue_launch(const CudaContext& cuda, const char* name, LaunchShape shape, 
 
 // Queues kernel(args...) on the context's stream. `name` identifies it in errors: "gelu_fwd".
 template <class... Params>
-void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
+void launch(CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
             const std::type_identity_t<Params>&... args) {
   queue_launch(cuda, name, shape, false, kernel, args...);
 }
@@ -81,7 +116,7 @@ void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (
 // dependent launch; CUDA Programming Guide, Programmatic Dependent Launch and Synchronization), which hides its launch
 // and start latency.
 template <class... Params>
-void launch_early(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
+void launch_early(CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
                   const std::type_identity_t<Params>&... args) {
   queue_launch(cuda, name, shape, core::launches_early(), kernel, args...);
 }
@@ -89,9 +124,8 @@ void launch_early(const CudaContext& cuda, const char* name, LaunchShape shape, 
 // Launches one version of a kernel over rows, chosen by row_layout(): a warp per row, or blocks that keep
 // `stash_bytes_an_elem` of a row in shared memory, or blocks that keep nothing.
 template <class Rows>
-void launch_rows(const CudaContext& cuda, const char* name, const Rows& rows, int items,
-                 std::size_t stash_bytes_an_elem, void (*by_warps)(Rows), void (*stashed)(Rows),
-                 void (*unstashed)(Rows)) {
+void launch_rows(CudaContext& cuda, const char* name, const Rows& rows, int items, std::size_t stash_bytes_an_elem,
+                 void (*by_warps)(Rows), void (*stashed)(Rows), void (*unstashed)(Rows)) {
   const RowLayout layout = row_layout(rows.rows, rows.columns, items, stash_bytes_an_elem, cuda.num_multiprocessors(),
                                       cuda.most_cluster_blocks());
   launch_early(cuda, name, shape_of(layout),

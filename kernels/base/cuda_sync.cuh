@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels {
 
-// The scope of an ordering: kernels of one device, or of the whole system.
+// The scope of an ordering: kernels of one process on one device, or of the whole system.
 enum class Reach : std::int32_t { device, system };
 
 template <class T>

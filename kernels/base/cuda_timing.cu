@@ -125,12 +125,11 @@ std::int64_t read_blocks(const CudaContext& cuda, std::int64_t count) {
   return grid_blocks((count + kTile - 1) / kTile, cuda.num_multiprocessors());
 }
 
-void read_on_device(const CudaContext& cuda, const float* from, std::int64_t count, float* sums) {
+void read_on_device(CudaContext& cuda, const float* from, std::int64_t count, float* sums) {
   launch(cuda, "read", shape_of(cuda, count, {from}), read_kernel, from, count, sums);
 }
 
-void triad_on_device(const CudaContext& cuda, const float* a, const float* b, float factor, float* to,
-                     std::int64_t count) {
+void triad_on_device(CudaContext& cuda, const float* a, const float* b, float factor, float* to, std::int64_t count) {
   launch(cuda, "triad", shape_of(cuda, count, {a, b, to}), triad_kernel, a, b, factor, to, count);
 }
 

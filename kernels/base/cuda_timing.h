@@ -45,10 +45,9 @@ class StreamGate {
 // Blocks of read_on_device(): each writes the sum of the elements that it has read, so that no load can be left out.
 std::int64_t read_blocks(const CudaContext& cuda, std::int64_t count);
 // sums: [read_blocks()]
-void read_on_device(const CudaContext& cuda, const float* from, std::int64_t count, float* sums);
+void read_on_device(CudaContext& cuda, const float* from, std::int64_t count, float* sums);
 
 // to[i] = a[i] + factor * b[i]
-void triad_on_device(const CudaContext& cuda, const float* a, const float* b, float factor, float* to,
-                     std::int64_t count);
+void triad_on_device(CudaContext& cuda, const float* a, const float* b, float factor, float* to, std::int64_t count);
 
 }  // namespace lockstep::kernels

@@ -16,37 +16,73 @@ LaunchShape launch_shape(const Signs& signs, const CudaContext& cuda) {
   return {.blocks = grid_blocks((signs.blocks + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
 }
 
-// One warp per block of elements; in each iteration it encodes 32 elements to four bytes of codes.
+constexpr int kFour = static_cast<int>(kAccessBytes / sizeof(float));  // elements that a lane takes at once
+constexpr std::int64_t kWarpElems = std::int64_t{kWarpLanes} * kFour;
+using Floats = Pack<float, kFour>;
+
+// Loads elements i to i + 3, with zeros in place of those from `end` on. kItems: kFour if x + i is aligned for it.
+template <int kItems>
+__device__ __forceinline__ Floats load_four(const float* x, std::int64_t i, std::int64_t end) {
+  if (kItems == kFour && i + kFour <= end) return Floats::load(x + i);
+  Floats four;
+#pragma unroll
+  for (int k = 0; k < kFour; ++k) four.items[k] = i + k < end ? x[i + k] : 0.0F;
+  return four;
+}
+
+template <int kItems>
+__device__ __forceinline__ void store_four(const Floats& four, float* y, std::int64_t i, std::int64_t end) {
+  if (kItems == kFour && i + kFour <= end) return four.store(y + i);
+#pragma unroll
+  for (int k = 0; k < kFour; ++k) {
+    if (i + k < end) y[i + k] = four.items[k];
+  }
+}
+
+// Calls visit(std::integral_constant<int, kItems>): kFour if x is aligned for it, else 1.
+template <class Visit>
+void with_alignment(const void* x, Visit&& visit) {
+  with_items<kFour>(items_an_access(sizeof(float), 0, {x}), visit);
+}
+
+// One warp per block of elements; a lane has the signs of half a byte, the next one those of the other half.
+template <int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     encode_kernel(Signs signs, const float* x, std::uint8_t* codes, float* scales) {
   for_warp_rows(signs.blocks, [&](std::int64_t b) {
     const std::int64_t begin = b * signs.block;
     const std::int64_t length = min(signs.block, signs.count - begin);
     Sum sum;
-    for (std::int64_t first = 0; first < length; first += kWarpLanes) {
-      const std::int64_t i = first + lane_index();
-      const float value = i < length ? x[begin + i] : 0.0F;
-      sum.value += fabsf(value);
-      const std::uint32_t bits = __ballot_sync(kAllLanes, (__float_as_uint(value) >> 31) != 0);
-      const std::int64_t byte = first / 8 + lane_index();
-      if (lane_index() < kWarpLanes / 8 && byte * 8 < length) {
-        codes[begin / 8 + byte] = static_cast<std::uint8_t>(bits >> (8 * lane_index()));
+    for (std::int64_t first = 0; first < length; first += kWarpElems) {
+      const std::int64_t i = first + lane_index() * kFour;
+      const Floats four = load_four<kItems>(x + begin, i, length);
+      std::uint32_t bits = 0;
+#pragma unroll
+      for (int k = 0; k < kFour; ++k) {
+        sum.value += fabsf(four.items[k]);
+        bits |= __float_as_uint(four.items[k]) >> 31 << k;
       }
+      bits |= __shfl_xor_sync(kAllLanes, bits, 1) << kFour;
+      if (lane_index() % 2 == 0 && i < length) codes[(begin + i) / 8] = static_cast<std::uint8_t>(bits);
     }
     const float whole = warp_reduce(sum).value;
     if (lane_index() == 0) scales[b] = isfinite(whole) ? __fdiv_rn(whole, static_cast<float>(length)) : not_a_number();
   });
 }
 
+template <int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     decode_kernel(Signs signs, const std::uint8_t* codes, const float* scales, float* y) {
   for_warp_rows(signs.blocks, [&](std::int64_t b) {
     const std::int64_t begin = b * signs.block;
     const std::int64_t length = min(signs.block, signs.count - begin);
-    const float scale = scales[b];
-    for (std::int64_t i = lane_index(); i < length; i += kWarpLanes) {
-      const bool negative = (codes[(begin + i) / 8] >> (i % 8) & 1) != 0;
-      y[begin + i] = negative ? -scale : scale;
+    const std::uint32_t scale = __float_as_uint(scales[b]);
+    for (std::int64_t i = lane_index() * kFour; i < length; i += kWarpElems) {
+      const std::uint32_t bits = codes[(begin + i) / 8] >> (i % 8);
+      Floats four;
+#pragma unroll
+      for (int k = 0; k < kFour; ++k) four.items[k] = __uint_as_float(scale ^ (bits >> k << 31));
+      store_four<kItems>(four, y + begin, i, length);
     }
   });
 }
@@ -55,14 +91,18 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 void run_cuda(const EncodeSigns& args, CudaContext& cuda) {
   const Signs signs{args.count, args.block, args.blocks()};
-  launch(cuda, "encode_signs", launch_shape(signs, cuda), encode_kernel, signs, args.x.as<float>(),
-         args.codes.as<std::uint8_t>(), args.scales.as<float>());
+  with_alignment(args.x.data, [&](auto items) {
+    launch(cuda, "encode_signs", launch_shape(signs, cuda), encode_kernel<decltype(items)::value>, signs,
+           args.x.as<float>(), args.codes.as<std::uint8_t>(), args.scales.as<float>());
+  });
 }
 
 void run_cuda(const DecodeSigns& args, CudaContext& cuda) {
   const Signs signs{args.count, args.block, args.blocks()};
-  launch(cuda, "decode_signs", launch_shape(signs, cuda), decode_kernel, signs, args.codes.as<std::uint8_t>(),
-         args.scales.as<float>(), args.y.as<float>());
+  with_alignment(args.y.data, [&](auto items) {
+    launch(cuda, "decode_signs", launch_shape(signs, cuda), decode_kernel<decltype(items)::value>, signs,
+           args.codes.as<std::uint8_t>(), args.scales.as<float>(), args.y.as<float>());
+  });
 }
 
 // The k-th largest key is found digit by digit, from the highest, by histograms of the digits of keys with the same
@@ -90,8 +130,15 @@ struct Workspace {
   std::uint32_t* equal;       // [tiles], likewise
 };
 
-__device__ __forceinline__ std::uint32_t key_of(float x) {
-  return __float_as_uint(x) & 0x7fffffffU;
+// Keys of four elements: their magnitudes' bits, below 2^31; kNoKey past the end.
+constexpr std::uint32_t kNoKey = 0xffffffffU;
+template <int kItems>
+__device__ __forceinline__ Pack<std::uint32_t, kFour> load_keys(const float* x, std::int64_t i, std::int64_t end) {
+  Pack<std::uint32_t, kFour> keys;
+  const Floats four = load_four<kItems>(x, i, end);
+#pragma unroll
+  for (int k = 0; k < kFour; ++k) keys.items[k] = i + k < end ? __float_as_uint(four.items[k]) & 0x7fffffffU : kNoKey;
+  return keys;
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
@@ -101,19 +148,25 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 // Counts digits of keys whose bits above the digit equal the search's.
+template <int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     histogram_kernel(const float* x, std::int64_t count, int shift, const Search* search, std::uint32_t* histogram) {
   __shared__ std::uint32_t counts[kDigits];
   counts[threadIdx.x] = 0;
   __syncthreads();
-  const std::uint64_t wanted = std::uint64_t{search->key} >> (shift + kDigitBits);
-  const std::int64_t stride = std::int64_t{gridDim.x} * kBlockThreads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x; i < count; i += stride) {
-    const std::uint32_t key = key_of(x[i]);
-    if (std::uint64_t{key} >> (shift + kDigitBits) == wanted) {
-      atomicAdd(&counts[key >> shift & (kDigits - 1)], std::uint32_t{1});
-    }
-  }
+  const std::uint32_t higher = ~((std::uint32_t{kDigits} << shift) - 1);  // 0 above the highest digit
+  const std::uint32_t wanted = search->key & higher;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kBlockThreads * kFour;
+  for_packs<4>((std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) * kFour, stride, count,
+               [&](std::int64_t i) { return load_keys<kItems>(x, i, count); },
+               [&](std::int64_t /*i*/, const Pack<std::uint32_t, kFour>& keys) {
+#pragma unroll
+                 for (int k = 0; k < kFour; ++k) {
+                   const std::uint32_t key = keys.items[k];
+                   if (key == kNoKey || (key & higher) != wanted) continue;
+                   atomicAdd(&counts[key >> shift & (kDigits - 1)], std::uint32_t{1});
+                 }
+               });
   __syncthreads();
   if (counts[threadIdx.x] != 0) atomicAdd(&histogram[threadIdx.x], counts[threadIdx.x]);
 }
@@ -134,29 +187,47 @@ struct Tiles {
   std::int64_t tiles;
 };
 
-// Calls visit(i, key) in every lane for 32 elements at a time; i is at least `count` in lanes without an element.
-template <class Visit>
+// Calls visit(i, keys) in every lane for the keys of elements i to i + 3, those of 128 elements at a time.
+template <int kItems, class Visit>
 __device__ __forceinline__ void for_tile(const float* x, const Tiles& tiles, std::int64_t tile, Visit&& visit) {
   const std::int64_t end = min(tiles.count, (tile + 1) * kTile);
-  for (std::int64_t first = tile * kTile; first < end; first += kWarpLanes) {
-    const std::int64_t i = first + lane_index();
-    visit(i < end ? i : tiles.count, i < end ? key_of(x[i]) : 0U);
-  }
+  const int mine = lane_index() * kFour;
+  for_packs<4>(
+      tile * kTile, kWarpElems, end, [&](std::int64_t first) { return load_keys<kItems>(x, first + mine, end); },
+      [&](std::int64_t first, const Pack<std::uint32_t, kFour>& keys) { visit(first + mine, keys); });
 }
 
+// A key that is larger than the k-th or equals it; kNoKey is neither.
+__device__ __forceinline__ bool is_larger(std::uint32_t key, std::uint32_t kth) {
+  return key != kNoKey && key > kth;
+}
+
+struct Counts {
+  std::uint32_t more = 0;
+  std::uint32_t same = 0;
+  __device__ __forceinline__ static Counts combine(Counts a, Counts b) { return {a.more + b.more, a.same + b.same}; }
+  __device__ __forceinline__ Counts partner(int mask) const {
+    return {__shfl_xor_sync(kAllLanes, more, mask), __shfl_xor_sync(kAllLanes, same, mask)};
+  }
+};
+
+template <int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     count_kernel(const float* x, Tiles tiles, const Search* search, std::uint32_t* larger, std::uint32_t* equal) {
   const std::uint32_t kth = search->key;
   for_warp_rows(tiles.tiles, [&](std::int64_t tile) {
-    std::uint32_t more = 0;
-    std::uint32_t same = 0;
-    for_tile(x, tiles, tile, [&](std::int64_t i, std::uint32_t key) {
-      more += static_cast<std::uint32_t>(__popc(__ballot_sync(kAllLanes, i < tiles.count && key > kth)));
-      same += static_cast<std::uint32_t>(__popc(__ballot_sync(kAllLanes, i < tiles.count && key == kth)));
+    Counts mine;
+    for_tile<kItems>(x, tiles, tile, [&](std::int64_t /*i*/, const Pack<std::uint32_t, kFour>& keys) {
+#pragma unroll
+      for (int k = 0; k < kFour; ++k) {
+        if (is_larger(keys.items[k], kth)) ++mine.more;
+        if (keys.items[k] == kth) ++mine.same;
+      }
     });
+    const Counts all = warp_reduce(mine);
     if (lane_index() == 0) {
-      larger[tile] = more;
-      equal[tile] = same;
+      larger[tile] = all.more;
+      equal[tile] = all.same;
     }
   });
 }
@@ -201,6 +272,9 @@ __global__ void __launch_bounds__(kBlockThreads) clear_kernel(std::int64_t k, fl
   }
 }
 
+// An element's place is the number of elements before it that are taken, in its tile and in those before; the elements
+// of a pack are counted by their number in the pack.
+template <int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     write_kernel(const float* x, Tiles tiles, const Search* search, const std::uint32_t* larger,
                  const std::uint32_t* equal, float* values, std::int32_t* indices) {
@@ -208,22 +282,29 @@ __global__ void __launch_bounds__(kBlockThreads)
   const std::uint32_t wanted = search->remaining;
   const unsigned lanes_before = (1U << lane_index()) - 1;
   for_warp_rows(tiles.tiles, [&](std::int64_t tile) {
-    std::uint32_t more = larger[tile];
-    std::uint32_t same = equal[tile];
-    for_tile(x, tiles, tile, [&](std::int64_t i, std::uint32_t key) {
-      const bool is_more = i < tiles.count && key > kth;
-      const bool is_same = i < tiles.count && key == kth;
-      const unsigned all_more = __ballot_sync(kAllLanes, is_more);
-      const unsigned all_same = __ballot_sync(kAllLanes, is_same);
-      const std::uint32_t same_before = same + static_cast<std::uint32_t>(__popc(all_same & lanes_before));
-      if (is_more || (is_same && same_before < wanted)) {
-        const std::uint32_t more_before = more + static_cast<std::uint32_t>(__popc(all_more & lanes_before));
-        const std::uint32_t to = more_before + min(same_before, wanted);
-        values[to] = x[i];
-        indices[to] = static_cast<std::int32_t>(i);
+    Counts before{larger[tile], equal[tile]};
+    for_tile<kItems>(x, tiles, tile, [&](std::int64_t i, const Pack<std::uint32_t, kFour>& keys) {
+      Counts mine = before;  // those before this lane's
+#pragma unroll
+      for (int k = 0; k < kFour; ++k) {
+        const unsigned all_more = __ballot_sync(kAllLanes, is_larger(keys.items[k], kth));
+        const unsigned all_same = __ballot_sync(kAllLanes, keys.items[k] == kth);
+        const Counts lanes{static_cast<std::uint32_t>(__popc(all_more)), static_cast<std::uint32_t>(__popc(all_same))};
+        mine.more += static_cast<std::uint32_t>(__popc(all_more & lanes_before));
+        mine.same += static_cast<std::uint32_t>(__popc(all_same & lanes_before));
+        before = Counts::combine(before, lanes);
       }
-      more += static_cast<std::uint32_t>(__popc(all_more));
-      same += static_cast<std::uint32_t>(__popc(all_same));
+#pragma unroll
+      for (int k = 0; k < kFour; ++k) {
+        const bool is_more = is_larger(keys.items[k], kth);
+        const bool is_same = keys.items[k] == kth;
+        if (is_more || (is_same && mine.same < wanted)) {
+          const std::uint32_t to = mine.more + min(mine.same, wanted);
+          values[to] = x[i + k];
+          indices[to] = static_cast<std::int32_t>(i + k);
+        }
+        mine = Counts::combine(mine, {is_more ? 1U : 0U, is_same ? 1U : 0U});
+      }
     });
   });
 }
@@ -262,20 +343,24 @@ void run_cuda(const TopK& args, CudaContext& cuda) {
   auto* const indices = args.indices.as<std::int32_t>();
   launch(cuda, "top_k", {.blocks = 1}, begin_kernel, memory.search, memory.histograms,
          static_cast<std::uint32_t>(args.k));
-  for (int digit = 0; digit < kDigitsPerKey; ++digit) {
-    const int shift = (kDigitsPerKey - 1 - digit) * kDigitBits;
-    std::uint32_t* const histogram = memory.histograms + digit * kDigits;
-    launch(cuda, "top_k", elements_shape(args.count, cuda), histogram_kernel, x, args.count, shift, memory.search,
-           histogram);
-    launch(cuda, "top_k", {.blocks = 1, .threads = 1}, choose_kernel, histogram, shift, magnitude_key(args.at),
-           memory.search);
-  }
   const LaunchShape warps{
       .blocks = grid_blocks((tiles.tiles + kWarpsPerBlock - 1) / kWarpsPerBlock, cuda.num_multiprocessors())};
-  launch(cuda, "top_k", warps, count_kernel, x, tiles, memory.search, memory.larger, memory.equal);
-  launch(cuda, "top_k", {.blocks = 1}, sum_kernel, tiles.tiles, memory.larger, memory.equal);
-  launch(cuda, "top_k", elements_shape(args.k, cuda), clear_kernel, args.k, values, indices);
-  launch(cuda, "top_k", warps, write_kernel, x, tiles, memory.search, memory.larger, memory.equal, values, indices);
+  with_alignment(x, [&](auto items) {
+    constexpr int kItems = decltype(items)::value;
+    for (int digit = 0; digit < kDigitsPerKey; ++digit) {
+      const int shift = (kDigitsPerKey - 1 - digit) * kDigitBits;
+      std::uint32_t* const histogram = memory.histograms + digit * kDigits;
+      launch(cuda, "top_k", elements_shape((args.count + kFour - 1) / kFour, cuda), histogram_kernel<kItems>, x,
+             args.count, shift, memory.search, histogram);
+      launch(cuda, "top_k", {.blocks = 1, .threads = 1}, choose_kernel, histogram, shift, magnitude_key(args.at),
+             memory.search);
+    }
+    launch(cuda, "top_k", warps, count_kernel<kItems>, x, tiles, memory.search, memory.larger, memory.equal);
+    launch(cuda, "top_k", {.blocks = 1}, sum_kernel, tiles.tiles, memory.larger, memory.equal);
+    launch(cuda, "top_k", elements_shape(args.k, cuda), clear_kernel, args.k, values, indices);
+    launch(cuda, "top_k", warps, write_kernel<kItems>, x, tiles, memory.search, memory.larger, memory.equal, values,
+           indices);
+  });
 }
 
 void run_cuda(const ScatterAdd& args, CudaContext& cuda) {

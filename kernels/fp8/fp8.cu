@@ -1,5 +1,6 @@
-// A thread block processes a tile of x, 128 x 128, that consists of whole scale blocks or lies inside of one: a warp
-// has every eighth row, a thread four columns.
+// A thread block processes a tile of x, 128 x 128, that consists of whole scale blocks or lies inside of one: a thread
+// has four columns of sixteen rows, of which it loads four at once. Positions of scales are computed once for each
+// tile.
 #include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/base/cuda_reductions.cuh"
@@ -9,38 +10,63 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr int kTile = static_cast<int>(kScaleTile);
-constexpr int kEach = kTile / kWarpLanes;          // columns per thread
-constexpr int kRowsEach = kTile / kWarpsPerBlock;  // rows per warp
+constexpr int kEach = kTile / kWarpLanes;  // columns per thread
+constexpr int kRowsAtOnce = 4;
+constexpr int kRowsOfBlock = kRowsAtOnce * kWarpsPerBlock;  // at once
 constexpr std::uint32_t kMagnitude =
     0x7fffffffU;  // mask of a float's magnitude: its bits order like magnitudes, NaN last
 
 // The elements of a tile that share a scale.
 enum class Share : std::uint8_t { row, column, all };
 
-// x, and the positions of its elements' scales: (row, column) has its scale at row / block_rows * row_step + ...
+// Distances between scales along one dimension of a matrix.
+struct ScaleSteps {
+  std::int64_t tile;     // from a tile to the next
+  std::int64_t element;  // from an element to the next; 0: those of a tile share a scale
+};
+
+ScaleSteps scale_steps(std::int64_t extent, std::int64_t block, std::int64_t step) {
+  if (block == 1 && extent > 1) return {kTile * step, step};
+  return {block == kTile ? step : 0, 0};  // else all share a scale
+}
+
+// x, and the positions of its elements' scales.
 template <class T>
 struct Matrix {
   const T* x;
   std::int64_t rows;
   std::int64_t columns;
-  std::int64_t block_rows;
-  std::int64_t block_columns;
-  std::int64_t row_step;
-  std::int64_t column_step;
+  ScaleSteps down;
+  ScaleSteps across;
 
-  __device__ __forceinline__ std::int64_t block(std::int64_t row, std::int64_t column) const {
-    return row / block_rows * row_step + column / block_columns * column_step;
-  }
+  Share share() const { return down.element != 0 ? Share::row : across.element != 0 ? Share::column : Share::all; }
 };
 
-struct TileOrigin {
+// A block's tile; ends of the matrix may leave it fewer rows and columns.
+struct Tile {
   std::int64_t row;
   std::int64_t column;
+  int rows;
+  int columns;
+  std::int64_t scale;  // position of its first element's
 };
-__device__ __forceinline__ TileOrigin tile_origin(std::int64_t columns) {
-  const std::int64_t across = (columns + kTile - 1) / kTile;
-  return {static_cast<std::int64_t>(blockIdx.x) / across * kTile,
-          static_cast<std::int64_t>(blockIdx.x) % across * kTile};
+template <class T>
+__device__ __forceinline__ Tile this_tile(const Matrix<T>& m) {
+  const auto across = static_cast<unsigned>((m.columns + kTile - 1) / kTile);
+  const unsigned down = blockIdx.x / across;
+  const unsigned column = blockIdx.x % across;
+  const std::int64_t first_row = std::int64_t{down} * kTile;
+  const std::int64_t first_column = std::int64_t{column} * kTile;
+  return {first_row, first_column, static_cast<int>(min(m.rows - first_row, std::int64_t{kTile})),
+          static_cast<int>(min(m.columns - first_column, std::int64_t{kTile})),
+          down * m.down.tile + column * m.across.tile};
+}
+
+// Calls visit(first) for the rows first to first + kRowsAtOnce - 1 that this thread takes at once.
+template <class Visit>
+__device__ __forceinline__ void for_row_groups(Visit&& visit) {
+#pragma unroll 1
+  for (int group = 0; group < kTile; group += kRowsOfBlock) visit(group + warp_index() * kRowsAtOnce);
 }
 
 // The thread's column number i of the tile: adjacent columns if a thread loads them at once, else one per adjacent
@@ -50,19 +76,24 @@ __device__ __forceinline__ int column_of(int i) {
   return kItems == kEach ? lane_index() * kEach + i : lane_index() + i * kWarpLanes;
 }
 
-// Loads the thread's elements of one row; 0 past the end of x.
+// Loads the thread's elements of its rows; 0 past the end of x.
 template <int kItems, class T>
-__device__ __forceinline__ void load_row(const Matrix<T>& m, std::int64_t row, std::int64_t column, float (&x)[kEach]) {
+__device__ __forceinline__ void load_rows(const Matrix<T>& m, const Tile& tile, int first,
+                                          float (&x)[kRowsAtOnce][kEach]) {
+  const T* const from = m.x + (tile.row + first) * m.columns + tile.column;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) x[i] = 0;
-  if (row >= m.rows) return;
-  const T* const from = m.x + row * m.columns + column;
-  if constexpr (kItems == kEach) {
-    if (column + column_of<kItems>(0) < m.columns) Pack<T, kEach>::load(from + column_of<kItems>(0)).widen(x);
-  } else {
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    const T* const row = from + r * m.columns;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (column + column_of<kItems>(i) < m.columns) x[i] = to_f32(from[column_of<kItems>(i)]);
+    for (int i = 0; i < kEach; ++i) x[r][i] = 0;
+    if (first + r >= tile.rows) continue;
+    if constexpr (kItems == kEach) {
+      if (column_of<kItems>(0) < tile.columns) Pack<T, kEach>::load(row + column_of<kItems>(0)).widen(x[r]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        if (column_of<kItems>(i) < tile.columns) x[r][i] = to_f32(row[column_of<kItems>(i)]);
+      }
     }
   }
 }
@@ -75,17 +106,18 @@ struct MaximumBits {
   __device__ __forceinline__ MaximumBits partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
 };
 
-// Stores the thread's elements of one row that are inside of the matrix.
-template <int kItems, class T>
-__device__ __forceinline__ void store_row(const Pack<T, kEach>& x, T* to, std::int64_t columns, std::int64_t row,
-                                          std::int64_t column) {
-  T* const of_row = to + row * columns;
+// Stores the thread's elements of one row that are inside of the matrix, which has as many columns as m.
+template <int kItems, class Of, class T>
+__device__ __forceinline__ void store_row(const Pack<T, kEach>& x, T* to, const Matrix<Of>& m, const Tile& tile,
+                                          int row) {
+  if (row >= tile.rows) return;
+  T* const of_row = to + (tile.row + row) * m.columns + tile.column;
   if constexpr (kItems == kEach) {
-    if (column + column_of<kItems>(0) < columns) x.store(of_row + column + column_of<kItems>(0));
+    if (column_of<kItems>(0) < tile.columns) x.store(of_row + column_of<kItems>(0));
   } else {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (column + column_of<kItems>(i) < columns) of_row[column + column_of<kItems>(i)] = x.items[i];
+      if (column_of<kItems>(i) < tile.columns) of_row[column_of<kItems>(i)] = x.items[i];
     }
   }
 }
@@ -98,11 +130,10 @@ __device__ __forceinline__ MaximumBits largest_of(const std::uint32_t (&each)[kE
   return {max(max(each[0], each[1]), max(each[2], each[3]))};
 }
 // For all threads of a block whose tile has one scale, or a part of one.
-template <class T>
-__device__ __forceinline__ void raise_block(const Matrix<T>& m, const TileOrigin& tile,
-                                            const std::uint32_t (&mine)[kEach], std::uint32_t* largest) {
+__device__ __forceinline__ void raise_block(const Tile& tile, const std::uint32_t (&mine)[kEach],
+                                            std::uint32_t* largest) {
   const MaximumBits all = block_reduce(largest_of(mine));
-  if (threadIdx.x == 0) atomicMax(largest + m.block(tile.row, tile.column), all.value);
+  if (threadIdx.x == 0) atomicMax(largest + tile.scale, all.value);
 }
 
 __device__ __forceinline__ bool is_history(float previous) {
@@ -115,39 +146,40 @@ template <Share kShare, int kItems, class T>
 __global__ void __launch_bounds__(kBlockThreads)
     largest_kernel(Matrix<T> m, const float* known, std::uint32_t* largest) {
   __shared__ std::uint32_t of_columns[kTile];
-  const TileOrigin tile = tile_origin(m.columns);
+  const Tile tile = this_tile(m);
   if constexpr (kShare == Share::all) {
-    if (known != nullptr && is_history(known[m.block(tile.row, tile.column)])) return;
+    if (known != nullptr && is_history(known[tile.scale])) return;
   }
   if (kShare == Share::column) {
     if (threadIdx.x < kTile) of_columns[threadIdx.x] = 0;
     __syncthreads();
   }
   std::uint32_t mine[kEach] = {};
+  for_row_groups([&](int first) {
+    float x[kRowsAtOnce][kEach];
+    load_rows<kItems>(m, tile, first, x);
 #pragma unroll
-  for (int r = 0; r < kRowsEach; ++r) {
-    const std::int64_t row = tile.row + warp_index() + r * kWarpsPerBlock;
-    float x[kEach];
-    load_row<kItems>(m, row, tile.column, x);
-    if constexpr (kShare == Share::row) {
-      std::uint32_t each[kEach] = {};
-      raise_each(x, each);
-      const MaximumBits of_row = warp_reduce(largest_of(each));
-      if (lane_index() == 0 && row < m.rows) atomicMax(largest + m.block(row, tile.column), of_row.value);
-    } else {
-      raise_each(x, mine);
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if constexpr (kShare == Share::row) {
+        std::uint32_t each[kEach] = {};
+        raise_each(x[r], each);
+        const MaximumBits of_row = warp_reduce(largest_of(each));
+        if (lane_index() == 0 && first + r < tile.rows) {
+          atomicMax(largest + tile.scale + (first + r) * m.down.element, of_row.value);
+        }
+      } else {
+        raise_each(x[r], mine);
+      }
     }
-  }
+  });
   if constexpr (kShare == Share::column) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) atomicMax(of_columns + column_of<kItems>(i), mine[i]);
     __syncthreads();
-    const std::int64_t column = tile.column + threadIdx.x;
-    if (threadIdx.x < kTile && column < m.columns) {
-      atomicMax(largest + m.block(tile.row, column), of_columns[threadIdx.x]);
-    }
+    const auto column = static_cast<int>(threadIdx.x);
+    if (column < tile.columns) atomicMax(largest + tile.scale + column * m.across.element, of_columns[column]);
   }
-  if constexpr (kShare == Share::all) raise_block(m, tile, mine, largest);
+  if constexpr (kShare == Share::all) raise_block(tile, mine, largest);
 }
 
 // Like fp8_scale(); `exponent_bits` of a scale 2^p is p + 127.
@@ -161,8 +193,30 @@ struct Scaling {
     const int exponent_bits = static_cast<int>((__float_as_uint(largest) + 0x1fffffU) >> 23U) - top_exponent;
     return __uint_as_float(static_cast<std::uint32_t>(max(1, min(exponent_bits, 253))) << 23U);
   }
+  // Exact, so that a product with it is the quotient: 1 / 2^p has the exponent bits 254 - (p + 127).
+  __device__ __forceinline__ static float inverse(float scale) {
+    return isnan(scale) ? scale : __uint_as_float(0x7f000000U - __float_as_uint(scale));
+  }
   __device__ __forceinline__ float saturated(float x) const {
     return fabsf(x) > largest_number && isfinite(x) ? copysignf(largest_number, x) : x;
+  }
+  // The hardware converts two numbers at once and saturates, infinity and NaN included, which must stay visible.
+  template <class Code>
+  __device__ __forceinline__ Pack<Code, kEach> codes(const float (&x)[kEach]) const {
+    Pack<Code, kEach> codes;
+    float sum = 0;  // stays 0; NaN if an element is not finite
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum = fmaf(x[i], 0.0F, sum);
+    if (sum == 0) {
+#pragma unroll
+      for (int i = 0; i < kEach; i += 2) {
+        reinterpret_cast<std::uint16_t*>(codes.items)[i / 2] = Code::two_saturated(x[i], x[i + 1]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) codes.set(i, saturated(x[i]));
+    }
+    return codes;
   }
 };
 
@@ -174,87 +228,134 @@ __global__ void __launch_bounds__(kBlockThreads)
   scales[i] = scaling.scale(is_history(previous[i]) ? previous[i] : now[i]);
 }
 
+// Multiplies a thread's elements by their scales, or by the inverses of these: by a factor of the row, or of the tile,
+// and by one of the column, at least one of which is 1.
+template <bool kInverse, int kItems>
+class Factors {
+ public:
+  template <class T>
+  __device__ __forceinline__ Factors(const Matrix<T>& m, const Tile& tile, const float* scales)
+      : scales_(scales + tile.scale), step_(m.down.element), last_row_(tile.rows - 1) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) of_columns_[i] = 1;
+    if (m.across.element == 0) {
+      of_tile_ = factor(scales_[0]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      of_columns_[i] = factor(scales_[min(column_of<kItems>(i), tile.columns - 1) * m.across.element]);
+    }
+  }
+  __device__ __forceinline__ void multiply(int row, float (&x)[kEach]) const {
+    const float of_row = step_ == 0 ? of_tile_ : factor(scales_[min(row, last_row_) * step_]);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) x[i] *= of_row * of_columns_[i];
+  }
+
+ private:
+  __device__ __forceinline__ static float factor(float scale) {
+    return kInverse ? Scaling::inverse(scale) : scale;
+  }
+
+  const float* scales_;
+  std::int64_t step_;
+  int last_row_;
+  float of_tile_ = 1;
+  float of_columns_[kEach];
+};
+
 // kRaises: also finds the tile's maximum in the same pass, for delayed scaling, whose scales are known before it.
 template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
     encode_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
-  const TileOrigin tile = tile_origin(m.columns);
+  const Tile tile = this_tile(m);
+  const Factors<true, kItems> factors(m, tile, scales);
   std::uint32_t mine[kEach] = {};
+  for_row_groups([&](int first) {
+    float x[kRowsAtOnce][kEach];
+    load_rows<kItems>(m, tile, first, x);
 #pragma unroll
-  for (int r = 0; r < kRowsEach; ++r) {
-    const std::int64_t row = tile.row + warp_index() + r * kWarpsPerBlock;
-    if (row >= m.rows) continue;
-    float x[kEach];
-    load_row<kItems>(m, row, tile.column, x);
-    if constexpr (kRaises) raise_each(x, mine);
-    Pack<Code, kEach> out;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const std::int64_t column = min(tile.column + column_of<kItems>(i), m.columns - 1);
-      out.set(i, scaling.saturated(__fdiv_rn(x[i], scales[m.block(row, column)])));
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if constexpr (kRaises) raise_each(x[r], mine);
+      factors.multiply(first + r, x[r]);
+      store_row<kItems>(scaling.codes<Code>(x[r]), codes, m, tile, first + r);
     }
-    store_row<kItems>(out, codes, m.columns, row, tile.column);
-  }
-  if constexpr (kRaises) raise_block(m, tile, mine, largest);
+  });
+  if constexpr (kRaises) raise_block(tile, mine, largest);
 }
 
-// Writes codes[column, row]: a tile goes through shared memory, so that stores are coalesced, too.
+// Writes codes[column, row]: a tile goes through shared memory, in words of four rows, so that stores are coalesced,
+// too. They are of 16 bytes if `wide`: if rows of codes begin at multiples of 16 bytes.
 template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
-    encode_transposed_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
-  __shared__ std::uint8_t turned[kTile][kTile + 4];
-  const TileOrigin tile = tile_origin(m.columns);
+    encode_transposed_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes,
+                             bool wide) {
+  static_assert(kRowsAtOnce == sizeof(std::uint32_t));
+  __shared__ std::uint32_t turned[kTile][kTile / kRowsAtOnce + 1];
+  const Tile tile = this_tile(m);
+  const Factors<true, kItems> factors(m, tile, scales);
   std::uint32_t mine[kEach] = {};
+  for_row_groups([&](int first) {
+    float x[kRowsAtOnce][kEach];
+    load_rows<kItems>(m, tile, first, x);
+    std::uint32_t words[kEach] = {};
 #pragma unroll
-  for (int r = 0; r < kRowsEach; ++r) {
-    const int tile_row = warp_index() + r * kWarpsPerBlock;
-    const std::int64_t row = min(tile.row + tile_row, m.rows - 1);
-    float x[kEach];
-    load_row<kItems>(m, tile.row + tile_row, tile.column, x);
-    if constexpr (kRaises) raise_each(x, mine);
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if constexpr (kRaises) raise_each(x[r], mine);
+      factors.multiply(first + r, x[r]);
+      const Pack<Code, kEach> of_row = scaling.codes<Code>(x[r]);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int tile_column = column_of<kItems>(i);
-      const std::int64_t column = min(tile.column + tile_column, m.columns - 1);
-      const float code = scaling.saturated(__fdiv_rn(x[i], scales[m.block(row, column)]));
-      turned[tile_column][tile_row] = from_f32<Code>(code).bits;
+      for (int i = 0; i < kEach; ++i) words[i] |= std::uint32_t{of_row.items[i].bits} << (8 * r);
     }
-  }
-  if constexpr (kRaises) raise_block(m, tile, mine, largest);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) turned[column_of<kItems>(i)][first / kRowsAtOnce] = words[i];
+  });
+  if constexpr (kRaises) raise_block(tile, mine, largest);
   __syncthreads();
-  for (int tile_column = warp_index(); tile_column < kTile; tile_column += kWarpsPerBlock) {
-    const std::int64_t column = tile.column + tile_column;
-    if (column >= m.columns) continue;
-    for (int tile_row = lane_index(); tile_row < kTile; tile_row += kWarpLanes) {
-      const std::int64_t row = tile.row + tile_row;
-      if (row < m.rows) codes[column * m.rows + row] = Code{turned[tile_column][tile_row]};
+  Code* const to = codes + tile.column * m.rows + tile.row;
+  if (wide) {
+    constexpr int kWords = static_cast<int>(kAccessBytes / sizeof(std::uint32_t));
+    constexpr int kAccesses = kTile / static_cast<int>(kAccessBytes);  // accesses per column
+    for (auto at = static_cast<int>(threadIdx.x); at < tile.columns * kAccesses; at += kBlockThreads) {
+      const int row = at % kAccesses * static_cast<int>(kAccessBytes);
+      Pack<std::uint32_t, kWords> of_rows;
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) of_rows.items[k] = turned[at / kAccesses][row / kRowsAtOnce + k];
+      if (row < tile.rows) of_rows.store(reinterpret_cast<std::uint32_t*>(to + at / kAccesses * m.rows + row));
+    }
+  } else {
+    for (int column = warp_index(); column < tile.columns; column += kWarpsPerBlock) {
+      const auto* const of_rows = reinterpret_cast<const Code*>(turned[column]);
+      for (int row = lane_index(); row < tile.rows; row += kWarpLanes) to[column * m.rows + row] = of_rows[row];
     }
   }
 }
 
 template <int kItems, class Code, class T>
 __global__ void __launch_bounds__(kBlockThreads) decode_kernel(Matrix<Code> m, const float* scales, T* y) {
-  const TileOrigin tile = tile_origin(m.columns);
+  const Tile tile = this_tile(m);
+  const Factors<false, kItems> factors(m, tile, scales);
+  for_row_groups([&](int first) {
+    float x[kRowsAtOnce][kEach];
+    load_rows<kItems>(m, tile, first, x);
 #pragma unroll
-  for (int r = 0; r < kRowsEach; ++r) {
-    const std::int64_t row = tile.row + warp_index() + r * kWarpsPerBlock;
-    if (row >= m.rows) continue;
-    float codes[kEach];
-    load_row<kItems>(m, row, tile.column, codes);
-    Pack<T, kEach> out;
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      factors.multiply(first + r, x[r]);
+      Pack<T, kEach> out;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const std::int64_t column = min(tile.column + column_of<kItems>(i), m.columns - 1);
-      out.set(i, codes[i] * scales[m.block(row, column)]);
+      for (int i = 0; i < kEach; ++i) out.set(i, x[r][i]);
+      store_row<kItems>(out, y, m, tile, first + r);
     }
-    store_row<kItems>(out, y, m.columns, row, tile.column);
-  }
+  });
 }
 
 template <class T>
 Matrix<T> matrix_of(const ScaleGrid& grid, const T* x, bool transposed) {
-  if (!transposed) return {x, grid.rows, grid.columns, grid.block_rows, grid.block_columns, grid.across(), 1};
-  return {x, grid.columns, grid.rows, grid.block_columns, grid.block_rows, 1, grid.across()};
+  const ScaleSteps of_rows = scale_steps(grid.rows, grid.block_rows, grid.across());
+  const ScaleSteps of_columns = scale_steps(grid.columns, grid.block_columns, 1);
+  if (!transposed) return {x, grid.rows, grid.columns, of_rows, of_columns};
+  return {x, grid.columns, grid.rows, of_columns, of_rows};
 }
 
 template <class T>
@@ -273,27 +374,27 @@ void with_row_items(std::size_t widest_bytes, std::int64_t columns, std::initial
   visit(std::integral_constant<int, 1>{});
 }
 
-// Returns whether each tile has one scale.
-template <class T>
-bool shares_all(const Matrix<T>& m) {
-  return m.block_rows != 1 && m.block_columns != 1;
-}
-
 template <int kItems, class T>
 void queue_largest(const Matrix<T>& m, const float* known, std::uint32_t* largest, CudaContext& cuda) {
-  auto* const kernel = m.block_rows == 1      ? largest_kernel<Share::row, kItems, T>
-                       : m.block_columns == 1 ? largest_kernel<Share::column, kItems, T>
-                                              : largest_kernel<Share::all, kItems, T>;
+  const Share share = m.share();
+  auto* const kernel = share == Share::row      ? largest_kernel<Share::row, kItems, T>
+                       : share == Share::column ? largest_kernel<Share::column, kItems, T>
+                                                : largest_kernel<Share::all, kItems, T>;
   launch(cuda, "fp8_encode", tiles_of(m), kernel, m, known, largest);
 }
 
 template <bool kRaises, int kItems, class T, class Code>
 void queue_codes(const Fp8Encode& args, const Matrix<T>& m, Scaling scaling, std::uint32_t* largest,
                  CudaContext& cuda) {
-  auto* const kernel =
-      args.transposed ? encode_transposed_kernel<kRaises, kItems, T, Code> : encode_kernel<kRaises, kItems, T, Code>;
-  launch(cuda, "fp8_encode", tiles_of(m), kernel, m, static_cast<const float*>(args.scales.as<float>()), scaling,
-         largest, args.codes.as<Code>());
+  const auto* const scales = args.scales.as<float>();
+  auto* const codes = args.codes.as<Code>();
+  if (!args.transposed) {
+    return launch(cuda, "fp8_encode", tiles_of(m), encode_kernel<kRaises, kItems, T, Code>, m, scales, scaling, largest,
+                  codes);
+  }
+  const bool wide = items_an_access(sizeof(Code), m.rows, {codes}) > 1;
+  launch(cuda, "fp8_encode_transposed", tiles_of(m), encode_transposed_kernel<kRaises, kItems, T, Code>, m, scales,
+         scaling, largest, codes, wide);
 }
 
 template <class Visit>
@@ -319,7 +420,7 @@ void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
     const Matrix<T> m = matrix_of(scale_grid(args.per, args.rows, args.columns), args.x.as<T>(), args.transposed);
     with_row_items(sizeof(T), m.columns, {args.x.data, args.transposed ? nullptr : args.codes.data}, [&](auto items) {
       constexpr int kItems = decltype(items)::value;
-      const bool raises = args.delayed && shares_all(m);  // x is read once if there is history
+      const bool raises = args.delayed && m.share() == Share::all;  // x is read once if there is history
       auto* const bits = reinterpret_cast<std::uint32_t*>(largest);
       queue_largest<kItems>(m, raises ? previous : nullptr, bits, cuda);
       launch(cuda, "fp8_encode", {.blocks = (blocks + kBlockThreads - 1) / kBlockThreads}, scales_kernel, previous,

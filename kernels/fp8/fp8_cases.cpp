@@ -95,6 +95,8 @@ std::vector<KernelCase> fp8_test_cases() {
       }
       add_codes(cases, {.rows = 1, .columns = 1, .per = per, .to = fp8}, DType::f32);
       add_codes(cases, {.rows = 3, .columns = 17, .per = per, .to = fp8}, DType::bf16);
+      add_codes(cases, {.rows = 200, .columns = 1, .per = per, .to = fp8}, DType::f32);
+      add_codes(cases, {.rows = 144, .columns = 272, .per = per, .to = fp8}, DType::f16);  // whole accesses
       cases.push_back(case_of(shaped(Fp8Encode{.rows = 300, .columns = 1031, .per = per, .to = fp8}, DType::f32)));
     }
   }

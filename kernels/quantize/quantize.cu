@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_launch.cuh"
@@ -71,13 +72,31 @@ __device__ __forceinline__ void for_blocks(std::int64_t count, std::int64_t bloc
   }
 }
 
-// Calls whole(i) for this member's packs of a block, and one(i) for elements after the last pack.
-template <class Team, int kItems, class Whole, class One>
-__device__ __forceinline__ void for_members_packs(std::int64_t length, Whole&& whole, One&& one) {
-  const std::int64_t end = length / kItems * kItems;
+// Calls whole(i) for this member's packs of a block, and some(i) for the elements after the last pack, or for all if
+// kItems is 1. These are taken in units: elements i to i + kUnit - 1, whose codes share a byte.
+template <class Team, int kItems, int kUnit, class Whole, class Some>
+__device__ __forceinline__ void for_members_packs(std::int64_t length, Whole&& whole, Some&& some) {
+  const std::int64_t end = kItems > 1 ? length / kItems * kItems : 0;
   const std::int64_t stride = std::int64_t{Team::members()} * kItems;
   for (std::int64_t i = std::int64_t{Team::member()} * kItems; i < end; i += stride) whole(i);
-  if (kItems > 1 && end + Team::member() < length) one(end + Team::member());
+  const std::int64_t step = std::int64_t{Team::members()} * kUnit;
+  for (std::int64_t i = end + std::int64_t{Team::member()} * kUnit; i < length; i += step) some(i);
+}
+
+// Loads elements i to i + kUnit - 1, with zeros past the block's end.
+template <class T, int kUnit>
+__device__ __forceinline__ Pack<T, kUnit> load_unit(const T* x, std::int64_t i, std::int64_t length) {
+  Pack<T, kUnit> unit;
+#pragma unroll
+  for (int k = 0; k < kUnit; ++k) unit.items[k] = i + k < length ? x[i + k] : from_f32<T>(0);
+  return unit;
+}
+template <class T, int kUnit>
+__device__ __forceinline__ void store_unit(const Pack<T, kUnit>& unit, T* y, std::int64_t i, std::int64_t length) {
+#pragma unroll
+  for (int k = 0; k < kUnit; ++k) {
+    if (i + k < length) y[i + k] = unit.items[k];
+  }
 }
 
 template <class T, int kItems>
@@ -105,81 +124,78 @@ __device__ __forceinline__ int code_of(float x, float inverse) {
   return inverse == 0 ? 0 : __float2int_rn(__fmul_rn(x, inverse));
 }
 
+// The codes of a pack, and the numbers that they stand for: codes of 8 bits are a byte each, two of 4 bits share one.
 template <class T, int kItems>
 __device__ __forceinline__ void store_codes(const Pack<T, kItems>& in, float inverse, std::int8_t* to) {
   Pack<std::int8_t, kItems> codes;
 #pragma unroll
-  for (int i = 0; i < kItems; ++i) {
-    codes.items[i] = static_cast<std::int8_t>(code_of(in[i], inverse));
+  for (int i = 0; i < kItems; ++i) codes.items[i] = static_cast<std::int8_t>(code_of(in[i], inverse));
+  codes.store(to);
+}
+template <class T, int kItems>
+__device__ __forceinline__ void store_codes(const Pack<T, kItems>& in, float inverse, std::uint8_t* to) {
+  Pack<std::uint8_t, kItems / 2> codes;
+#pragma unroll
+  for (int i = 0; i < kItems / 2; ++i) {
+    const int low = code_of(in[2 * i], inverse) & 15;
+    codes.items[i] = static_cast<std::uint8_t>(low | (code_of(in[2 * i + 1], inverse) & 15) << 4);
   }
   codes.store(to);
 }
-
-// The second pass reads what the first has left in the L1 cache.
-template <class Team, class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads) quantize_kernel(Quantizing<T, std::int8_t> args) {
-  for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
-    const T* const x = args.x + begin;
-    std::int8_t* const codes = args.codes + begin;
-    MaximumBits mine;
-    for_members_packs<Team, kItems>(
-        length, [&](std::int64_t i) { mine.value = largest_bits(Pack<T, kItems>::load(x + i), mine.value); },
-        [&](std::int64_t i) { mine.value = largest_bits(Pack<T, 1>::load(x + i), mine.value); });
-    const BlockScale scale = scale_of<CodesOf<8>>(Team::reduce(mine).value);
-    if (Team::member() == 0) args.scales[b] = scale.scale;
-    for_members_packs<Team, kItems>(
-        length, [&](std::int64_t i) { store_codes(Pack<T, kItems>::load(x + i), scale.inverse, codes + i); },
-        [&](std::int64_t i) { store_codes(Pack<T, 1>::load(x + i), scale.inverse, codes + i); });
-  });
-}
-
 template <class T, int kItems>
-__device__ __forceinline__ void store_products(const Pack<std::int8_t, kItems>& codes, float scale, T* to) {
+__device__ __forceinline__ Pack<T, kItems> products(const std::int8_t* from, float scale) {
+  const auto codes = Pack<std::int8_t, kItems>::load(from);
   Pack<T, kItems> out;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) out.set(i, static_cast<float>(codes.items[i]) * scale);
-  out.store(to);
+  return out;
+}
+template <class T, int kItems>
+__device__ __forceinline__ Pack<T, kItems> products(const std::uint8_t* from, float scale) {
+  const auto codes = Pack<std::uint8_t, kItems / 2>::load(from);
+  Pack<T, kItems> out;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int bits = codes.items[i / 2] >> (i % 2 * 4) & 15;
+    out.set(i, static_cast<float>((bits ^ 8) - 8) * scale);
+  }
+  return out;
 }
 
-template <class Team, class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads) dequantize_kernel(Dequantizing<T, std::int8_t> args) {
-  for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
-    const std::int8_t* const codes = args.codes + begin;
-    T* const y = args.y + begin;
-    const float scale = args.scales[b];
-    for_members_packs<Team, kItems>(
-        length, [&](std::int64_t i) { store_products(Pack<std::int8_t, kItems>::load(codes + i), scale, y + i); },
-        [&](std::int64_t i) { store_products(Pack<std::int8_t, 1>::load(codes + i), scale, y + i); });
-  });
-}
+template <int kBits>
+using CodeByte = std::conditional_t<kBits == 8, std::int8_t, std::uint8_t>;
 
-// For 4 bits: a thread writes one byte, two elements.
-template <class Team, class T>
-__global__ void __launch_bounds__(kBlockThreads) quantize_int4_kernel(Quantizing<T, std::uint8_t> args) {
+// The second pass reads what the first has left in the L1 cache.
+template <int kBits, class Team, class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) quantize_kernel(Quantizing<T, CodeByte<kBits>> args) {
+  constexpr int kUnit = static_cast<int>(CodesOf<kBits>::kCodesPerByte);
+  constexpr int kPack = kItems > 1 ? kItems : kUnit;  // if kItems is 1, no packs are taken
   for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
     const T* const x = args.x + begin;
+    CodeByte<kBits>* const codes = args.codes + begin / kUnit;
     MaximumBits mine;
-    for (std::int64_t i = Team::member(); i < length; i += Team::members()) {
-      mine.value = largest_bits(Pack<T, 1>::load(x + i), mine.value);
-    }
-    const BlockScale scale = scale_of<CodesOf<4>>(Team::reduce(mine).value);
+    for_members_packs<Team, kItems, kUnit>(
+        length, [&](std::int64_t i) { mine.value = largest_bits(Pack<T, kPack>::load(x + i), mine.value); },
+        [&](std::int64_t i) { mine.value = largest_bits(load_unit<T, kUnit>(x, i, length), mine.value); });
+    const BlockScale scale = scale_of<CodesOf<kBits>>(Team::reduce(mine).value);
     if (Team::member() == 0) args.scales[b] = scale.scale;
-    for (std::int64_t i = 2 * Team::member(); i < length; i += 2 * Team::members()) {
-      const int low = code_of(to_f32(x[i]), scale.inverse);
-      const int high = i + 1 < length ? code_of(to_f32(x[i + 1]), scale.inverse) : 0;
-      args.codes[(begin + i) / 2] = static_cast<std::uint8_t>((low & 15) | (high & 15) << 4);
-    }
+    for_members_packs<Team, kItems, kUnit>(
+        length, [&](std::int64_t i) { store_codes(Pack<T, kPack>::load(x + i), scale.inverse, codes + i / kUnit); },
+        [&](std::int64_t i) { store_codes(load_unit<T, kUnit>(x, i, length), scale.inverse, codes + i / kUnit); });
   });
 }
 
-template <class Team, class T>
-__global__ void __launch_bounds__(kBlockThreads) dequantize_int4_kernel(Dequantizing<T, std::uint8_t> args) {
+template <int kBits, class Team, class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) dequantize_kernel(Dequantizing<T, CodeByte<kBits>> args) {
+  constexpr int kUnit = static_cast<int>(CodesOf<kBits>::kCodesPerByte);
+  constexpr int kPack = kItems > 1 ? kItems : kUnit;  // if kItems is 1, no packs are taken
   for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
+    const CodeByte<kBits>* const codes = args.codes + begin / kUnit;
+    T* const y = args.y + begin;
     const float scale = args.scales[b];
-    for (std::int64_t i = Team::member(); i < length; i += Team::members()) {
-      const int bits = args.codes[(begin + i) / 2] >> (i % 2 * 4) & 15;
-      args.y[begin + i] = from_f32<T>(static_cast<float>((bits ^ 8) - 8) * scale);
-    }
+    for_members_packs<Team, kItems, kUnit>(
+        length, [&](std::int64_t i) { products<T, kPack>(codes + i / kUnit, scale).store(y + i); },
+        [&](std::int64_t i) { store_unit(products<T, kUnit>(codes + i / kUnit, scale), y, i, length); });
   });
 }
 
@@ -188,52 +204,58 @@ LaunchShape launch_shape(std::int64_t block, std::int64_t blocks, const CudaCont
   return {.blocks = grid_blocks((blocks + at_once - 1) / at_once, cuda.num_multiprocessors())};
 }
 
+template <int kBits>
+void quantize(const QuantizeTo<kBits>& args, CudaContext& cuda) {
+  with_packs(args.x.dtype, args.block, {args.x.data, args.codes.data}, [&](auto zero, auto items) {
+    using T = decltype(zero);
+    using Code = CodeByte<kBits>;
+    constexpr int kItems = decltype(items)::value;
+    const Quantizing<T, Code> quantizing{args.count,
+                                         args.block,
+                                         args.blocks(),
+                                         args.x.template as<T>(),
+                                         args.codes.template as<Code>(),
+                                         args.scales.template as<float>()};
+    auto* const kernel = args.block <= kWarpBlock ? quantize_kernel<kBits, WarpTeam, T, kItems>
+                                                  : quantize_kernel<kBits, BlockTeam, T, kItems>;
+    launch(cuda, args.name().data(), launch_shape(args.block, args.blocks(), cuda), kernel, quantizing);
+  });
+}
+
+template <int kBits>
+void dequantize(const DequantizeFrom<kBits>& args, CudaContext& cuda) {
+  with_packs(args.y.dtype, args.block, {args.codes.data, args.y.data}, [&](auto zero, auto items) {
+    using T = decltype(zero);
+    using Code = CodeByte<kBits>;
+    constexpr int kItems = decltype(items)::value;
+    const Dequantizing<T, Code> dequantizing{args.count,
+                                             args.block,
+                                             args.blocks(),
+                                             args.codes.template as<Code>(),
+                                             args.scales.template as<float>(),
+                                             args.y.template as<T>()};
+    auto* const kernel = args.block <= kWarpBlock ? dequantize_kernel<kBits, WarpTeam, T, kItems>
+                                                  : dequantize_kernel<kBits, BlockTeam, T, kItems>;
+    launch(cuda, args.name().data(), launch_shape(args.block, args.blocks(), cuda), kernel, dequantizing);
+  });
+}
+
 }  // namespace
 
 void run_cuda(const Quantize& args, CudaContext& cuda) {
-  with_packs(args.x.dtype, args.block, {args.x.data, args.codes.data}, [&](auto zero, auto items) {
-    using T = decltype(zero);
-    constexpr int kItems = decltype(items)::value;
-    const Quantizing<T, std::int8_t> quantizing{
-        args.count, args.block, args.blocks(), args.x.as<T>(), args.codes.as<std::int8_t>(), args.scales.as<float>()};
-    auto* const kernel =
-        args.block <= kWarpBlock ? quantize_kernel<WarpTeam, T, kItems> : quantize_kernel<BlockTeam, T, kItems>;
-    launch(cuda, "quantize_int8", launch_shape(args.block, args.blocks(), cuda), kernel, quantizing);
-  });
+  quantize(args, cuda);
 }
 
 void run_cuda(const Dequantize& args, CudaContext& cuda) {
-  with_packs(args.y.dtype, args.block, {args.codes.data, args.y.data}, [&](auto zero, auto items) {
-    using T = decltype(zero);
-    constexpr int kItems = decltype(items)::value;
-    const Dequantizing<T, std::int8_t> dequantizing{
-        args.count, args.block, args.blocks(), args.codes.as<std::int8_t>(), args.scales.as<float>(), args.y.as<T>()};
-    auto* const kernel =
-        args.block <= kWarpBlock ? dequantize_kernel<WarpTeam, T, kItems> : dequantize_kernel<BlockTeam, T, kItems>;
-    launch(cuda, "dequantize_int8", launch_shape(args.block, args.blocks(), cuda), kernel, dequantizing);
-  });
+  dequantize(args, cuda);
 }
 
 void run_cuda(const QuantizeInt4& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Quantizing<T, std::uint8_t> quantizing{
-        args.count, args.block, args.blocks(), args.x.as<T>(), args.codes.as<std::uint8_t>(), args.scales.as<float>()};
-    auto* const kernel =
-        args.block <= kWarpBlock ? quantize_int4_kernel<WarpTeam, T> : quantize_int4_kernel<BlockTeam, T>;
-    launch(cuda, "quantize_int4", launch_shape(args.block, args.blocks(), cuda), kernel, quantizing);
-  });
+  quantize(args, cuda);
 }
 
 void run_cuda(const DequantizeInt4& args, CudaContext& cuda) {
-  with_cuda_activation_type(args.y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Dequantizing<T, std::uint8_t> dequantizing{
-        args.count, args.block, args.blocks(), args.codes.as<std::uint8_t>(), args.scales.as<float>(), args.y.as<T>()};
-    auto* const kernel =
-        args.block <= kWarpBlock ? dequantize_int4_kernel<WarpTeam, T> : dequantize_int4_kernel<BlockTeam, T>;
-    launch(cuda, "dequantize_int4", launch_shape(args.block, args.blocks(), cuda), kernel, dequantizing);
-  });
+  dequantize(args, cuda);
 }
 
 }  // namespace lockstep::kernels

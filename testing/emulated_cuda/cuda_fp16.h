@@ -7,6 +7,10 @@
 struct __half_raw {
   std::uint16_t x;
 };
+struct __half2_raw {
+  std::uint16_t x;
+  std::uint16_t y;
+};
 struct __half {
   std::uint16_t bits;
   __half() = default;

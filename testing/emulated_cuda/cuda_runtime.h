@@ -24,6 +24,12 @@ using std::isfinite;
 using std::isnan;
 using std::signbit;
 
+struct float2 {
+  float x, y;
+};
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
 struct uint2 {
   unsigned x, y;
 };
@@ -156,7 +162,7 @@ inline float __int_as_float(int x) {
   return std::bit_cast<float>(x);
 }
 
-enum cudaError_t { cudaSuccess = 0 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 using cudaStream_t = void*;
@@ -182,13 +188,24 @@ struct cudaLaunchConfig_t {
   cudaLaunchAttribute* attrs = nullptr;
   unsigned numAttrs = 0;
 };
-inline cudaError_t cudaFuncSetAttribute(const void* /*kernel*/, cudaFuncAttribute /*attribute*/, int /*value*/) {
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute /*attribute*/, int value) {
+  using namespace lockstep::kernels::emulated;
+  const auto dynamic_bytes = static_cast<std::size_t>(value);
+  if (dynamic_bytes + kStaticSharedBytes > kMostSharedBytes) return cudaErrorInvalidValue;
+  allow_dynamic_shared(kernel, dynamic_bytes);
   return cudaSuccess;
 }
 struct cudaFuncAttributes {
   std::size_t localSizeBytes;
+  std::size_t sharedSizeBytes;
 };
-inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* /*attributes*/, const void* /*kernel*/) {
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*kernel*/) {
+  *attributes = {.localSizeBytes = 0, .sharedSizeBytes = lockstep::kernels::emulated::kStaticSharedBytes};
+  return cudaSuccess;
+}
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
+  *value = static_cast<int>(lockstep::kernels::emulated::kMostSharedBytes);
   return cudaSuccess;
 }
 enum cudaLimit { cudaLimitStackSize };
@@ -210,6 +227,9 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_
 }
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), const Args&... args) {
+  if (!lockstep::kernels::emulated::may_launch(reinterpret_cast<const void*>(kernel), config->dynamicSmemBytes)) {
+    return cudaErrorInvalidValue;
+  }
   lockstep::kernels::emulated::GridShape shape{config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes};
   for (unsigned a = 0; a < config->numAttrs; ++a) {
     const cudaLaunchAttribute& attribute = config->attrs[a];

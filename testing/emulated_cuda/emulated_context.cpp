@@ -5,8 +5,12 @@
 #include <map>
 #include <vector>
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "core/cuda_call.h"
 #include "core/error.h"
+#include "kernels/attention_decode/decode_tiles.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/gemm/gemm_cuda.h"
 #include "kernels/moe/grouped_gemm.h"
@@ -98,6 +102,16 @@ CublasltGemm::~CublasltGemm() = default;
 bool CublasltGemm::run(const Product& /*product*/, void* /*workspace*/) {
   return false;
 }
+
+// attention_decode_emulated_test has the kernels on tensor cores.
+bool takes_decode_tiles(const AttentionDecode& /*args*/, CudaContext& /*cuda*/) {
+  return false;
+}
+template <class T>
+void queue_decode_tiles(const DecodeOperands<T>& /*operands*/, std::int64_t /*blocks*/, std::int64_t /*table_entries*/,
+                        CudaContext& /*cuda*/) {}
+template void queue_decode_tiles(const DecodeOperands<__half>&, std::int64_t, std::int64_t, CudaContext&);
+template void queue_decode_tiles(const DecodeOperands<__nv_bfloat16>&, std::int64_t, std::int64_t, CudaContext&);
 
 // takes_wgmma() is false, as nobody chooses it.
 void run_hopper_experts(const GroupedGemmForward& /*args*/, CudaContext& /*cuda*/) {}

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -170,8 +171,9 @@ struct Grid {
   unsigned given_way = 0;
   unsigned waited = 0;  // threads of the block that have waited for the stream
   int most_cluster_blocks = 8;
-  Cluster* cluster = nullptr;      // the cluster of the block, if it has several blocks
-  std::vector<CopyGroups> copies;  // for each thread of the block
+  std::map<const void*, std::size_t> dynamic_shared_of;  // [kernel]: bytes that were requested for it
+  Cluster* cluster = nullptr;                            // the cluster of the block, if it has several blocks
+  std::vector<CopyGroups> copies;                        // for each thread of the block
 };
 
 Grid& the_grid() {
@@ -267,6 +269,17 @@ void run_blocks_together() {
 
 void set_most_cluster_blocks(int blocks) {
   the_grid().most_cluster_blocks = blocks;
+}
+
+void allow_dynamic_shared(const void* kernel, std::size_t dynamic_bytes) {
+  the_grid().dynamic_shared_of[kernel] = dynamic_bytes;
+}
+
+bool may_launch(const void* kernel, std::size_t dynamic_bytes) {
+  constexpr std::size_t kWithoutRequest = (std::size_t{48} << 10) - kStaticSharedBytes;
+  const auto allowed = the_grid().dynamic_shared_of.find(kernel);
+  return dynamic_bytes <=
+         std::max(kWithoutRequest, allowed == the_grid().dynamic_shared_of.end() ? 0 : allowed->second);
 }
 
 int most_cluster_blocks() {

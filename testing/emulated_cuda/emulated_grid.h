@@ -23,6 +23,8 @@ struct GridShape {
 };
 
 inline constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;  // limit of a block on Hopper
+// Static shared memory that emulated kernels report: none of ours that also uses dynamic shared memory has more.
+inline constexpr std::size_t kStaticSharedBytes = 1024;
 
 // Runs body() as every thread of every block, with threadIdx etc. set. Rethrows the first exception of a thread. Throws
 // core::Error if threads deadlock, or if a thread of an early grid does not wait for the work before it.
@@ -36,6 +38,10 @@ void run_blocks_together();
 // Sets what CudaContext::most_cluster_blocks() returns in this thread: 8 unless set, 1 to emulate a device without
 // clusters.
 void set_most_cluster_blocks(int blocks);
+// Lets this thread launch a kernel with that much dynamic shared memory; without it, 48 KiB less the static part.
+void allow_dynamic_shared(const void* kernel, std::size_t dynamic_bytes);
+// Whether a launch of the kernel with that much dynamic shared memory would succeed on a device.
+bool may_launch(const void* kernel, std::size_t dynamic_bytes);
 int most_cluster_blocks();
 
 // For the headers of this folder.

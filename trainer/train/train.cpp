@@ -14,6 +14,7 @@
 #include "core/device.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
+#include "core/module_loading.h"
 #include "kernels/attention/attention.h"
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/step/train_step.h"
@@ -197,8 +198,16 @@ void check_dropless(const TrainOptions& options) {
   if (options.graph) refuse("--device cuda", with + " and --graph", "capacity_factor=1.25 in --model, or no --graph");
 }
 
+// Before anything of CUDA is called: processes of mpirun do not know here how many of them share a GPU.
+void choose_module_loading(const TrainOptions& options) {
+  if (!options.device.cuda || options.mpi != nullptr) return;
+  const int gpus = options.device.index < 0 ? core::gpus_before_cuda().value_or(1) : 1;
+  core::choose_module_loading(options.layout.ranks(), gpus);
+}
+
 // Refuses options that need CPU threads or emulated links, which runs on CUDA do not have.
 void check_device(const TrainOptions& options) {
+  choose_module_loading(options);
   check_graph(options);
   check_attention(options);
   if (!options.device.cuda) return;

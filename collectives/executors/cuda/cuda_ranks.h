@@ -34,7 +34,10 @@ struct CudaOptions {
   int threads = 256;     // per block; a multiple of 32
   // peers can access each other's inputs and outputs, not only the memory passed to ReachPeers
   bool in_place_reads = true;
-  bool one_device = false;  // all ranks are on one device: kernels order their accesses for that device only
+  // All ranks are on one device and in one process: kernels order their accesses at device scope, which covers the
+  // threads of one program only (PTX ISA, Memory Consistency Model, Scope); kernels of other processes need the
+  // system's.
+  bool one_device = false;
   std::int64_t stage_below_bytes = 16 << 10;    // as in DirectOptions
   std::int64_t segment_bytes = 2 << 20;         // size of pieces if ranks follow each other
   std::int64_t packets_below_bytes = 64 << 10;  // messages below this size: ranks exchange their data as packets
