@@ -25,6 +25,7 @@ struct Result {
   bool reached_mutant = false;
   double cpu_s = 0;
   std::map<std::string, Counts> counts;  // by entry that ran
+  std::map<std::string, EntryRuns> runs;
 };
 
 // Calls done(index, result) as jobs end, with at most `workers` processes at a time.

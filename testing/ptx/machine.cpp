@@ -148,7 +148,7 @@ void Machine::collect(std::vector<Ended>& ended) {
       launch.running.erase(left, launch.running.end());
     }
     if (launch.num_ended == launch.launch.grid.count()) {
-      ended.push_back({at->first, launch.counts});
+      ended.push_back({at->first, launch.counts, launch.executed});
       at = running_.erase(at);
     } else {
       ++at;

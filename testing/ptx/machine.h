@@ -240,7 +240,11 @@ void end_barriers_of_exited(Block& block);
 struct LaunchState {
   LaunchState(Machine& its_machine, cuda_stand_in::Launch its_launch, std::shared_ptr<const Program> its_program,
               std::int32_t its_id)
-      : machine(its_machine), launch(std::move(its_launch)), program(std::move(its_program)), id(its_id) {}
+      : machine(its_machine),
+        launch(std::move(its_launch)),
+        program(std::move(its_program)),
+        id(its_id),
+        executed(program->ops().size()) {}
 
   Machine& machine;
   cuda_stand_in::Launch launch;
@@ -252,6 +256,7 @@ struct LaunchState {
   std::map<std::uint64_t, Meetpoint> cluster_barriers;  // by number of the cluster
   std::set<std::int32_t> concurrent;                    // launches that nothing orders with this one
   Counts counts;
+  std::vector<std::uint64_t> executed;  // by warps, each operation of the program
 };
 
 struct Options {
@@ -260,6 +265,9 @@ struct Options {
   std::size_t shared_bytes_per_multiprocessor = 228 * 1024;
   int threads_per_multiprocessor = 2048;
   bool check_races = true;
+  // For counts, which must not depend on the seed: lanes that are furthest behind always go first, and a wait at a
+  // barrier in shared memory takes one instruction, however long it is.
+  bool steady = false;
   // How long the host may take to launch or store what waiting kernels wait for; then waiting is a deadlock.
   std::chrono::milliseconds patience{0};
   std::uint64_t most_instructions = 0;  // executed by warps, per launch; 0: any number
@@ -274,6 +282,7 @@ class Machine {
   struct Ended {
     std::uint64_t number;
     Counts counts;
+    std::vector<std::uint64_t> executed;
   };
   std::vector<Ended> run(int turns);
   bool is_running(std::uint64_t number) const { return running_.count(number) > 0; }

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "testing/ptx/apart.h"
+#include "testing/ptx/commands.h"
 #include "testing/ptx/mutants.h"
 
 namespace lockstep::ptx {
@@ -28,7 +29,7 @@ constexpr const char* kUsage =
     "--above: those\n"
     "without one that is larger than this.\n";
 
-struct Settings {
+struct Given {
   std::string command;
   std::string folder;
   std::string cases = {};
@@ -39,13 +40,17 @@ struct Settings {
   std::int64_t above = 0;
   std::uint64_t least = 100;
   int workers = 2;
+  std::string json = {};
+  std::string out = {};
 };
 
-Settings settings_of(int argc, char** argv) {
+Given settings_of(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() < 2) throw core::Error(core::Failure::usage, kUsage);
-  Settings settings{.command = words[0], .folder = words[1]};
-  for (std::size_t i = 2; i < words.size(); i += 2) {
+  Given settings{.command = words[0], .folder = words[1]};
+  const bool has_out = words.size() > 2 && !words[2].starts_with("--");
+  if (has_out) settings.out = words[2];
+  for (std::size_t i = has_out ? 3 : 2; i < words.size(); i += 2) {
     if (i + 1 == words.size()) throw core::Error(core::Failure::usage, words[i] + ": needs a value");
     const std::string& value = words[i + 1];
     const auto number = [&] {
@@ -55,7 +60,11 @@ Settings settings_of(int argc, char** argv) {
         throw core::Error(core::Failure::usage, fmt::format("{}: '{}' is not a number", words[i], value));
       }
     };
-    if (words[i] == "--cases")
+    if (words[i] == "--json")
+      settings.json = value;
+    else if (words[i] == "--out")
+      settings.out = value;
+    else if (words[i] == "--cases")
       settings.cases = value;
     else if (words[i] == "--table")
       settings.table = value;
@@ -123,7 +132,7 @@ void print_result(const std::string& name, const Result& result) {
   std::fflush(stdout);
 }
 
-int run(Library& library, const Settings& settings) {
+int run(Library& library, const Given& settings) {
   const std::vector<DeviceCase> all = device_cases(settings.elems);
   std::vector<Job> jobs;
   for (const DeviceCase& one : all) {
@@ -176,7 +185,7 @@ const DeviceCase& case_named(const std::map<std::string, const DeviceCase*>& cas
   return *found->second;
 }
 
-int run_entries(Library& library, const Settings& settings) {
+int run_entries(Library& library, const Given& settings) {
   const std::vector<DeviceCase> all = device_cases(settings.elems);
   const auto cases = by_name(all);
   const auto table = read_table(settings.table);
@@ -225,7 +234,7 @@ struct Candidate {
 };
 
 // Draws mutations so that each kind has its turn: kinds differ in number by hundreds.
-std::vector<Candidate> draw(Library& library, const Table& table, const Settings& settings) {
+std::vector<Candidate> draw(Library& library, const Table& table, const Given& settings) {
   std::map<std::string, std::vector<Candidate>> by_kind;
   for (const auto& [name, in_cases] : table) {
     if (in_cases.front() == kNoCase || in_cases.front().find(settings.cases) == std::string::npos) continue;
@@ -251,7 +260,7 @@ std::vector<Candidate> draw(Library& library, const Table& table, const Settings
   return drawn;
 }
 
-int run_mutants(Library& library, const Settings& settings) {
+int run_mutants(Library& library, const Given& settings) {
   const std::vector<DeviceCase> all = device_cases(settings.elems);
   const auto cases = by_name(all);
   const auto table = read_table(settings.table);
@@ -314,11 +323,15 @@ int run_mutants(Library& library, const Settings& settings) {
 }
 
 int main_of(int argc, char** argv) {
-  const Settings settings = settings_of(argc, argv);
+  const Given settings = settings_of(argc, argv);
   Library library = Library::read(settings.folder);
   if (settings.command == "run") return run(library, settings);
   if (settings.command == "entries") return run_entries(library, settings);
   if (settings.command == "mutants") return run_mutants(library, settings);
+  const Settings given{.cases = settings.cases, .seed = settings.seed, .elems = settings.elems, .workers = settings.workers, .json = settings.json, .out = settings.out};
+  if (settings.command == "counts") return run_counts(library, given);
+  if (settings.command == "dump") return run_dump(library, given);
+  if (settings.command == "launch") return run_launches(library, given);
   throw core::Error(core::Failure::usage, fmt::format("'{}' is not a command\n{}", settings.command, kUsage));
 }
 
