@@ -84,7 +84,7 @@ def test_more_work_in_a_kernel_of_ours_is_a_regression(build, tmp_path):
 
 
 def test_a_launch_is_dumped_and_runs_from_its_files(build, tmp_path):
-    done = ptx_check(build, "dump", str(build / "ptx"), str(tmp_path / "out"), "--cases", "softmax/softmax_fwd/bf16/R3_C17")
+    done = ptx_check(build, "dump", str(build / "ptx"), str(tmp_path / "out"), "--cases", "softmax/softmax_fwd/bf16/R70_C64")
     assert done.returncode == 0, done.stdout + done.stderr
     records = sorted((tmp_path / "out").glob("*.json"))
     assert records and (tmp_path / "out" / "softmax.ptx").is_file()
