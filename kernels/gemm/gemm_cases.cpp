@@ -4,7 +4,6 @@
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/gemm/gemm_reference.h"
 
 namespace lockstep::kernels {
 namespace {
