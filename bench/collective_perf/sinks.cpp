@@ -9,6 +9,7 @@
 
 #include "bench/collective_perf/session.h"
 #include "bench/collective_perf/table.h"
+#include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/provenance.h"
 #include "core/statistics.h"

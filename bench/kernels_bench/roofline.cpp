@@ -15,6 +15,7 @@
 #include "kernels/fp8/fp8_reference.h"
 #include "kernels/fp8/gemm_fp8.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_reference.h"
 
 namespace lockstep::kernel_bench {
 namespace {

@@ -8,6 +8,7 @@
 #include "collectives/backends/backend_kinds.h"
 #include "collectives/backends/places.h"
 #include "collectives/executors/executors.h"
+#include "collectives/plan/cost.h"
 #include "collectives/transports/local_world.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/device.h"

@@ -4,6 +4,7 @@
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_reference.h"
 
 namespace lockstep::kernels {
 namespace {
