@@ -15,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "testing/ptx/equal_mutants.h"
 #include "testing/ptx/machine.h"
 #include "testing/ptx/module.h"
+#include "testing/ptx/mutant_runs.h"
 #include "testing/ptx/mutants.h"
 #include "testing/ptx/program.h"
 
@@ -277,6 +279,7 @@ TEST(PtxMemory, AccessesAreInsideAlignedAndOfWrittenBytes) {
                "a value that nobody has written");
   expect_fault(fault_of("add.s32 %r1, %r2, 1;\nsetp.eq.s32 %p1, %r1, 0;\n@%p1 ret;"),
                "a value that nobody has written");
+  expect_fault(fault_of("st.global.u32 [%rd0], %r2;"), "stores a value that nobody has written");
 }
 
 TEST(PtxBarriers, ThatCannotEndAreReported) {
@@ -314,6 +317,33 @@ TEST(PtxMutants, AreMadeOfEverySynchronization) {
   EXPECT_EQ(all[0].kind, "bar.sync");
   EXPECT_EQ(all[1].what, "left out");
   EXPECT_EQ(all[2].changed.opcode, "fence.acq_rel.cta");
+}
+
+// A file of mistakes that change nothing.
+std::vector<EqualMutants> read_equal(const std::string& text) {
+  const auto path = std::filesystem::temp_directory_path() / ("equal_" + std::to_string(::getpid()) + ".txt");
+  std::ofstream(path) << text;
+  const std::shared_ptr<void> at_the_end(nullptr, [&](void*) { std::filesystem::remove(path); });
+  return read_equal_mutants(path.string());
+}
+
+TEST(PtxMutants, ThatChangeNothingAreNamedByKindEntryAndPlace) {
+  const auto all = read_equal("# comment\n\nbar.sync | softmax | left out, bar.sync | only for speed\n");
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].why, "only for speed");
+  Mutant mutant{.entry = "_Z7softmax", .mutation = {.what = "left out", .kind = "bar.sync"}, .place = "bar.sync, PTX"};
+  EXPECT_TRUE(all[0].contain(mutant));
+  mutant.mutation.kind = "fence";
+  EXPECT_FALSE(all[0].contain(mutant));
+  EXPECT_TRUE(read_equal_mutants("").empty());
+  try {
+    read_equal("bar.sync | softmax | only for speed\n");
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find(":1: 'bar.sync | softmax | only for speed'; allowed: KIND | ENTRY"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace
