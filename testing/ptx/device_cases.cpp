@@ -186,6 +186,7 @@ std::vector<DeviceCase> device_cases(std::int64_t most_elems) {
   add_kernels(cases, family_of, kernels::large_cases());
   for (const core::DType dtype : kernels::kActivationDTypes) {
     add_kernels(cases, family_of, long_row_cases(dtype), {.name = "no_clusters", .gpu = kWithoutClusters});
+    add_kernels(cases, family_of, many_row_cases(dtype), {.name = "1_multiprocessor", .gpu = kOneMultiprocessor});
   }
   add_kernels(cases, family_of, typed_cases());
   add_collectives(cases);

@@ -25,16 +25,21 @@ using core::DType;
 using kernels::Draw;
 using kernels::KernelCase;
 
-void add_rows(std::vector<KernelCase>& cases, std::int64_t columns, DType dtype) {
+void add_rows(std::vector<KernelCase>& cases, std::int64_t rows, std::int64_t columns, DType dtype) {
   using kernels::CrossEntropy;
-  const std::map<std::string, std::int64_t> terms{
-      {"y", columns}, {"dx", columns}, {"mean", columns}, {"rstd", columns}};
-  const kernels::CaseFacts facts{.shape = fmt::format("R1_C{}", columns), .dtype = dtype, .terms = terms};
-  cases.push_back(make_case(kernels::SoftmaxForward{.rows = 1, .columns = columns}, facts));
-  cases.push_back(make_case(kernels::SoftmaxBackward{.rows = 1, .columns = columns}, facts));
-  cases.push_back(case_of(shaped(CrossEntropy{.rows = 1, .columns = columns, .valid_columns = columns}, dtype)));
+  const std::map<std::string, std::int64_t> terms{{"y", columns}, {"dx", columns}};
+  const kernels::CaseFacts facts{.shape = fmt::format("R{}_C{}", rows, columns), .dtype = dtype, .terms = terms};
+  cases.push_back(make_case(kernels::SoftmaxForward{.rows = rows, .columns = columns}, facts));
+  cases.push_back(make_case(kernels::SoftmaxBackward{.rows = rows, .columns = columns}, facts));
+  cases.push_back(case_of(shaped(CrossEntropy{.rows = rows, .columns = columns, .valid_columns = columns}, dtype)));
   for (const kernels::Norm norm : {kernels::Norm::layer, kernels::Norm::rms}) {
-    cases.push_back(make_case(kernels::NormForward{.norm = norm, .rows = 1, .columns = columns}, facts));
+    cases.push_back(case_of(shaped(kernels::NormForward{.norm = norm, .rows = rows, .columns = columns}, dtype)));
+  }
+}
+
+void add_norm_backward(std::vector<KernelCase>& cases, std::int64_t rows, std::int64_t columns, DType dtype) {
+  for (const kernels::Norm norm : {kernels::Norm::layer, kernels::Norm::rms}) {
+    cases.push_back(case_of(shaped(kernels::NormBackward{.norm = norm, .rows = rows, .columns = columns}, dtype)));
   }
 }
 
@@ -76,24 +81,23 @@ void add_fp8(std::vector<KernelCase>& cases, kernels::Fp8Encode args, DType othe
   cases.push_back(case_of(shaped(decode, other)));
 }
 
-void add_quantized(std::vector<KernelCase>& cases, DType dtype) {
-  constexpr std::int64_t kCount = 9'000;
-  constexpr std::int64_t kBlock = 5'000;  // elements: more than one warp takes
-  const kernels::CaseFacts facts{.shape = "a_block_of_threads_a_block",
+// `block`: elements; above 4,096 a block of threads has it.
+void add_quantized(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t block, DType dtype) {
+  const kernels::CaseFacts facts{.shape = fmt::format("N{}_b{}", count, block),
                                  .dtype = dtype,
                                  .draws = {{"codes", {.kind = Draw::Kind::index, .below = 100}}}};
-  cases.push_back(make_case(kernels::Quantize{.count = kCount, .block = kBlock}, facts));
-  cases.push_back(make_case(kernels::Dequantize{.count = kCount, .block = kBlock}, facts));
-  cases.push_back(make_case(kernels::QuantizeInt4{.count = kCount, .block = kBlock}, facts));
-  cases.push_back(make_case(kernels::DequantizeInt4{.count = kCount, .block = kBlock}, facts));
+  cases.push_back(make_case(kernels::Quantize{.count = count, .block = block}, facts));
+  cases.push_back(make_case(kernels::Dequantize{.count = count, .block = block}, facts));
+  cases.push_back(make_case(kernels::QuantizeInt4{.count = count, .block = block}, facts));
+  cases.push_back(make_case(kernels::DequantizeInt4{.count = count, .block = block}, facts));
 }
 
-void add_shards(std::vector<KernelCase>& cases, DType dtype) {
-  constexpr std::int64_t kColumns = 1'024;
+void add_shards(std::vector<KernelCase>& cases, std::int64_t rows, std::int64_t columns, DType dtype) {
   constexpr std::int64_t kShards = 2;
-  const kernels::CrossEntropyStats stats{.rows = 3, .columns = kColumns, .valid_columns = 1'001, .first_id = kColumns};
+  const std::int64_t valid = columns - 7;
+  const kernels::CrossEntropyStats stats{.rows = rows, .columns = columns, .valid_columns = valid, .first_id = columns};
   const kernels::CrossEntropyFinish finish{
-      .rows = 3, .columns = kColumns, .valid_columns = 1'001, .first_id = kColumns, .shards = kShards, .scale = 0.25F};
+      .rows = rows, .columns = columns, .valid_columns = valid, .first_id = columns, .shards = kShards, .scale = 0.25F};
   cases.push_back(case_of(shaped(stats, dtype), kShards));
   cases.push_back(case_of(shaped(finish, dtype)));
 }
@@ -141,13 +145,22 @@ std::vector<KernelCase> grouped_cases(DType dtype) {
 
 std::vector<KernelCase> long_row_cases(DType dtype) {
   constexpr std::int64_t kPastTheStashBytes = 240'000;  // 224 KiB are kept
+  constexpr std::int64_t kPastTheRegisters = 9'024;     // columns; a block keeps 8,192
   std::vector<KernelCase> cases;
-  add_rows(cases, kPastTheStashBytes / static_cast<std::int64_t>(core::size_of(dtype)), dtype);
-  constexpr std::int64_t kPastTheRegisters = 9'024;  // columns; a block keeps 8,192
-  for (const kernels::Norm norm : {kernels::Norm::layer, kernels::Norm::rms}) {
-    cases.push_back(
-        case_of(shaped(kernels::NormBackward{.norm = norm, .rows = 3, .columns = kPastTheRegisters}, dtype)));
-  }
+  add_rows(cases, 1, kPastTheStashBytes / static_cast<std::int64_t>(core::size_of(dtype)), dtype);
+  add_norm_backward(cases, 3, kPastTheRegisters, dtype);
+  return cases;
+}
+
+std::vector<KernelCase> many_row_cases(DType dtype) {
+  constexpr std::int64_t kRows = 35;        // one multiprocessor has 32 blocks
+  constexpr std::int64_t kColumns = 1'032;  // more than a warp keeps
+  std::vector<KernelCase> cases;
+  add_rows(cases, kRows, kColumns, dtype);
+  add_norm_backward(cases, kRows, kColumns, dtype);
+  add_norm_backward(cases, kRows, 136, dtype);
+  add_shards(cases, kRows, kColumns, dtype);
+  add_quantized(cases, kRows * 4'104, 4'104, dtype);
   return cases;
 }
 
@@ -164,8 +177,8 @@ std::vector<KernelCase> typed_cases() {
     }
   }
   for (const DType dtype : kernels::kActivationDTypes) {
-    add_quantized(cases, dtype);
-    add_shards(cases, dtype);
+    add_quantized(cases, 9'000, 5'000, dtype);
+    add_shards(cases, 3, 1'024, dtype);
     const kernels::AttentionShape wide_heads{1, 1, 33, 70, 200};
     cases.push_back(case_of(shaped(kernels::AttentionForward{.shape = wide_heads}, dtype)));
     cases.push_back(case_of(shaped(kernels::AttentionBackward{.shape = wide_heads}, dtype)));

@@ -13,6 +13,8 @@ std::vector<kernels::KernelCase> attention_ring_cases(core::DType dtype);
 std::vector<kernels::KernelCase> grouped_cases(core::DType dtype);
 // Rows too long for the shared memory of one block.
 std::vector<kernels::KernelCase> long_row_cases(core::DType dtype);
+// More rows than the blocks of one multiprocessor.
+std::vector<kernels::KernelCase> many_row_cases(core::DType dtype);
 // Operands of two types, and rows of whole accesses, for families that have none.
 std::vector<kernels::KernelCase> typed_cases();
 

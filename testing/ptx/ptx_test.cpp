@@ -296,6 +296,16 @@ TEST(PtxBarriers, ThatCannotEndAreReported) {
       "wait for each other");
 }
 
+TEST(PtxBarriers, ABlockOfAClusterStaysUntilOthersHaveReadItsMemory) {
+  const std::string meet = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n";
+  const std::string read =
+      "mov.u32 %r1, words;\nst.shared.u32 [%r1], 7;\n" + meet +
+      "mov.u32 %r2, %cluster_ctarank;\nxor.b32 %r2, %r2, 1;\nmapa.shared::cluster.u32 %r3, %r1, %r2;\n"
+      "ld.shared::cluster.u32 %r4, [%r3];\n";
+  EXPECT_EQ(fault_of(read + meet, kShared, 2, 32, 2), "");
+  expect_fault(fault_of(read, kShared, 2, 32, 2), "which has ended");
+}
+
 TEST(PtxBarriers, AWordInSharedMemoryEndsItsPhaseAfterItsArrivals) {
   const std::string begin =
       "mov.u32 %r1, %tid.x;\nmov.u32 %r2, words;\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 bra $begun;\n"
