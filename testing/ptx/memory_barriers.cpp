@@ -11,14 +11,13 @@
 namespace lockstep::ptx {
 namespace {
 
-MemoryBarrier& memory_barrier(Warp& warp, const Op& op, int lane, Block** owner = nullptr) {
+MemoryBarrier& memory_barrier(Warp& warp, const Op& op, int lane) {
   const Warp::Place place = warp.locate(Space::shared, warp.address(op, op.from[0], lane), 8, lane);
   const auto found = place.block->memory_barriers.find(static_cast<std::uint32_t>(place.offset));
   if (found == place.block->memory_barriers.end()) {
     warp.fault(fmt::format("lane {} uses a barrier at offset {} of shared memory that nobody has initialized", lane,
                            place.offset));
   }
-  if (owner != nullptr) *owner = place.block;
   return found->second;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -23,22 +24,24 @@ namespace {
 // A row of the table: a kernel family, a dtype, and a class of shapes.
 using RowName = std::tuple<std::string, std::string, std::string>;
 
-// Sizes that are all multiples of 8 elements let every access be 16 bytes.
-std::string class_of(std::string_view shape) {
-  const auto comma = shape.find(',');
-  const std::string_view sizes = shape.substr(0, comma);
-  bool whole = sizes.find_first_of("0123456789") != std::string_view::npos;
-  for (std::size_t i = 0; i < sizes.size();) {
-    std::size_t digits = 0;
+// True if every access can be 16 bytes wide: sizes from 8 on are multiples of 8, and there is one.
+bool takes_whole_accesses(std::string_view sizes) {
+  bool has_sizes = false;
+  for (std::size_t at = 0; (at = sizes.find_first_of("0123456789")) != std::string_view::npos;) {
     std::uint64_t size = 0;
-    while (i + digits < sizes.size() && sizes[i + digits] >= '0' && sizes[i + digits] <= '9')
-      size = 10 * size + static_cast<std::uint64_t>(sizes[i + digits++] - '0');
-    if (digits > 0 && size > 8 && size % 8 != 0) whole = false;
-    i += std::max<std::size_t>(1, digits);
+    const char* const end = std::from_chars(sizes.data() + at, sizes.data() + sizes.size(), size).ptr;
+    if (size >= 8 && size % 8 != 0) return false;
+    has_sizes = has_sizes || size >= 8;
+    sizes.remove_prefix(static_cast<std::size_t>(end - sizes.data()));
   }
-  std::string name = whole ? "whole accesses" : "ragged";
-  if (comma != std::string_view::npos) name += std::string(shape.substr(comma));
-  return name;
+  return has_sizes;
+}
+
+// The class of "R3_C17,shifted": "ragged,shifted".
+std::string class_of(std::string_view shape) {
+  const std::size_t comma = std::min(shape.find(','), shape.size());
+  return (takes_whole_accesses(shape.substr(0, comma)) ? "whole accesses" : "ragged") +
+         std::string(shape.substr(comma));
 }
 
 RowName row_of(const std::string& case_name) {
@@ -64,7 +67,8 @@ std::string demangled(const std::string& name) {
       result.erase(at, noise.size());
     }
   }
-  return result.substr(0, result.find('('));
+  const std::size_t end = result.find(">(");
+  return result.substr(0, end == std::string::npos ? result.find('(') : end + 1);
 }
 
 std::string table_of_rows(const std::map<RowName, Row>& rows) {
