@@ -16,7 +16,6 @@ struct Settings {
   std::string table;              // file of entries and cases
   std::vector<std::string> also;  // names of cases
   std::string equal;              // file of mistakes that change nothing
-  std::string page;               // file of the report
   std::uint64_t seed = 1;
   std::size_t count = 300;           // number of mutants
   std::int64_t elems = 200'000;      // at most, in a case's largest operand
@@ -28,6 +27,5 @@ struct Settings {
 int run_cases(Library& library, const Settings& settings);
 int run_entries(Library& library, const Settings& settings);
 int run_mutants(Library& library, const Settings& settings);
-int run_report(Library& library, const Settings& settings);
 
 }  // namespace lockstep::ptx

@@ -98,21 +98,6 @@ void add_attention_and_experts(std::vector<DeviceCase>& cases, const std::map<st
   }
 }
 
-// A call, and then several that nothing separates: a rank may be two calls ahead of another.
-void run_calls(executors::LocalWorld& world, executors::TestRank& rank, const plan::Plan& plan,
-               const collectives::Operation& operation) {
-  executors::TestBuffers buffers(*rank.device, operation, world, 0);
-  const auto collective = rank.ranks->prepare(plan, operation);
-  for (const int calls : {1, 4}) {
-    buffers.fill(calls);
-    world.barrier();
-    for (int call = 0; call < calls; ++call) collective->run(buffers.input(), buffers.output());
-    finish(rank);
-    buffers.expect_right(calls, plan.algorithm);
-  }
-  world.barrier();
-}
-
 // Ranks that are threads of this process and share the device: two blocks each, which wait for those of other ranks.
 std::string run_collective(const executors::Case& one, bool packets) {
   executors::CudaOptions options{.timeout = kPatience, .most_blocks = 2, .threads = 64};
@@ -123,11 +108,7 @@ std::string run_collective(const executors::Case& one, bool packets) {
   const executors::MakeRank make_rank = [](executors::LocalWorld& world, const executors::CudaOptions& its) {
     return executors::test_rank_on(core::make_cuda_device(0, world.rank(), kPatience), world, its);
   };
-  return run_ranks_on(kRanks, make_rank, options, [&](executors::LocalWorld& world, executors::TestRank& rank) {
-    run_case(world, one, [&](const plan::Plan& plan, const collectives::Operation& operation, const auto&) {
-      run_calls(world, rank, plan, operation);
-    });
-  });
+  return run_cases_on(kRanks, make_rank, {one}, options);
 }
 
 void add_collectives(std::vector<DeviceCase>& cases) {

@@ -24,7 +24,6 @@ constexpr Command kCommands[] = {
     {"run", "every case; with --table, writes the cases of each entry", run_cases},
     {"entries", "each entry of the table in its cheapest case", run_entries},
     {"mutants", "deliberate mistakes in entries of the table, of which most must be found", run_mutants},
-    {"report", "run and mutants, as a page", run_report},
 };
 
 struct Flag {
@@ -41,7 +40,6 @@ constexpr Flag kFlags[] = {
      [](Settings& to, const OptionText& value) { to.also = core::text_list(value, ';'); }},
     {"--equal", "file of mistakes that change nothing",
      [](Settings& to, const OptionText& value) { to.equal = core::file_name(value); }},
-    {"--page", "file of the report", [](Settings& to, const OptionText& value) { to.page = core::file_name(value); }},
     {"--seed", "draws inputs, schedules and mistakes",
      [](Settings& to, const OptionText& value) { to.seed = static_cast<std::uint64_t>(value.integer(0)); }},
     {"--count", "number of mistakes",

@@ -211,6 +211,25 @@ TEST(PtxInstructions, ComputeWhatTheIsaSays) {
   }
 }
 
+TEST(PtxInstructions, TheHalfOfAWordThatIsMaskedOutMayBeUndefined) {
+  const std::string word = "ld.global.u32 %r1, [%rd0];\nmov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r2, {%rs7, %rs2};\n";
+  const std::string use = "and.b32 %r3, %r2, -65536;\nst.global.u32 [%rd0+64], %r3;";
+  KernelRun run{.entry = entry_of("mov.u32 %r31, %tid.x;\nsetp.ne.s32 %p1, %r31, 0;\n@%p1 ret;\n" + word + use)};
+  run.memory[0] = 0x12345678;
+  EXPECT_EQ(run(), "");
+  EXPECT_EQ(run.memory[8], 0x12340000U);
+}
+
+TEST(PtxInstructions, LinesAreThoseOfTheFile) {
+  const auto path = std::filesystem::temp_directory_path() / ("lines_" + std::to_string(::getpid()) + ".ptx");
+  std::ofstream(path) << ".version 9.0\n.target sm_90\n.address_size 64\n.entry first()\n.maxntid 512, 1, 1\n"
+                         ".minnctapersm 2\n{\n\tret;\n}\n.entry second()\n.maxntid 32, 1, 1\n{\n\tret;\n}\n";
+  const Module module = Module::read(path.string());
+  std::filesystem::remove(path);
+  EXPECT_EQ(module.entry("first")->instructions.at(0).line, 8);
+  EXPECT_EQ(module.entry("second")->instructions.at(0).line, 13);
+}
+
 TEST(PtxInstructions, AnUnknownOneIsNamed) {
   try {
     Program program(entry_of("frobnicate.u32 %r1, %r2;"));

@@ -11,8 +11,8 @@ namespace lockstep::ptx {
 namespace {
 
 void print(const TriedMutant& one) {
-  std::printf("%-8s %s: %s | %s | %s | %s\n", name_of(one.verdict), one.mutant.mutation.kind.c_str(),
-              one.mutant.mutation.what.c_str(), one.mutant.place.c_str(), one.in_case.c_str(),
+  std::printf("%-8s | %s | %s | %s | %s | %s | %s\n", name_of(one.verdict), one.mutant.mutation.kind.c_str(),
+              one.mutant.mutation.what.c_str(), one.mutant.place.c_str(), one.mutant.entry.c_str(), one.in_case.c_str(),
               one.text.substr(0, 300).c_str());
 }
 
