@@ -126,7 +126,7 @@ sizes of multiples of 8; shifted operands begin one element past an aligned addr
 
 
 def output_of(build: Path, command: list[str]) -> str:
-    """What ptx_check prints, which may be a failure: the page shows it."""
+    """Returns what ptx_check prints. It may fail: the page shows that."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(build / "stand_in"), "STAND_IN_PRODUCTS": "ours"}
     program = [str(build / "tests/ptx_check"), command[0], str(build / "ptx"), "--table", str(TABLE), *command[1:]]
     return subprocess.run(program, env=environment, capture_output=True, text=True, check=False).stdout
