@@ -237,7 +237,6 @@ words_of() {
     word=${word//'{B}'/$bundle} word=${word//'{O}'/$records} word=${word//'{S}'/$scripts} word=${word//'{python}'/$python}
     word=${word//'{ncu}'/$ncu}
     printf '%s\n' "${word//'{sanitizer}'/$sanitizer}"  # echo would take a word -e as its own
-    [[ -z $dry || $word != */all_reduce_perf ]] || printf '%s\n' -c 0  # no results are compared
   done
 }
 
@@ -261,8 +260,9 @@ verdict() {
   esac
 }
 
-# The same in a dry run, in which a wrong result (status 7, or 1 of a test program) is no failure: nothing was computed. The
-# stand-in's report has a line for each launch that it refused, and a last one. Records of nothing are not kept.
+# The same in a dry run. Programs do not compare results where nothing is computed (core::Device::computes()); one that does, and
+# reports wrong ones (status 7), has not failed. The stand-in's report has a line for each launch that it refused, and a last one.
+# Records of nothing are not kept.
 dry_verdict() {
   local report=$records/stand_in_report.txt launched refused error
   rm -f "$records"/*.json*
@@ -274,7 +274,7 @@ dry_verdict() {
     124 | 137) verdict "$@" ;;
     *) if [ -n "$refused" ]; then echo "failed: a launch was $refused"
        elif [ -n "$error" ]; then echo "failed: $error"
-       elif [[ $2 == [017] ]] && [ -n "$launched" ]; then echo "ran: $launched launches, results not computed"
+       elif [[ $2 == [07] ]] && [ -n "$launched" ]; then echo "ran: $launched launches, results not computed"
        else echo "failed with status $2"; fi ;;
   esac
 }
@@ -336,7 +336,7 @@ trap finish EXIT
 trap 'exit 143' TERM INT HUP
 if [ -f "$bundle/stand_in.txt" ]; then
   dry=dry_
-  for name in "${names[@]}"; do limit[$name]=$((3 * limit[$name])); done  # references are computed by what cores there are
+  for name in "${names[@]}"; do limit[$name]=$((3 * limit[$name])); done  # every rank needs a core
 fi
 hold_gpus
 { find_libraries; describe; } >"$log" 2>&1
