@@ -327,7 +327,7 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
     round_factors<T>(lane, p[0], slopes);
     store_slopes<Tiles>(lane, slopes, shared.slopes(turn).address, warp_row);
     lane.publish_stores();
-    // Who multiplies waits for the other's slopes: each consumer for its panel or, if there is one panel, for every
+    // The one that multiplies waits for the other's slopes: each for its panel or, if there is one panel, for every
     // other tile. A consumer that arrives has finished with the slopes of the tile before, which the one that waits may
     // therefore replace with those of the next tile, and has passed its own wait for that tile before.
     const int multiplier = Tiles::kPanels == 1 ? turn % kConsumers : consumer;

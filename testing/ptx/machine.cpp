@@ -49,7 +49,7 @@ void Machine::begin(const cuda_stand_in::Launch& launch, std::shared_ptr<const P
 
 namespace {
 
-// Of a block; each takes 1 KiB more for the system.
+// Shared memory of a block, with 1 KiB that the system takes.
 std::size_t shared_bytes_of(const LaunchState& launch) {
   return launch.program->dynamic_shared_at() + launch.launch.dynamic_shared_bytes + 1024;
 }
