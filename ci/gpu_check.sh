@@ -161,7 +161,7 @@ lacks() {
   case $1 in
     - | gpu | again) return 1 ;;
     python) [ -z "$python" ] && echo "there is no python3" ;;
-    torch) ! has_torch && echo "${python:-python3} has no PyTorch" ;;
+    torch) ! has_torch && echo "${python:-python3} has no PyTorch 2.5 or newer" ;;
     sanitizer) [ -z "$sanitizer" ] && echo "compute-sanitizer was not found" ;;
     ncu) [ -z "$ncu" ] && echo "Nsight Compute (ncu) was not found" ;;
     nccl*) ! is_at_least "${nccl_version:-0}" "${1#*=}" && echo "NCCL is ${nccl_version:-unknown}; allowed: ${1#*=} or newer" ;;
@@ -170,7 +170,7 @@ lacks() {
 }
 
 has_torch() {
-  [ -n "$python" ] && "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
+  [ -n "$python" ] && is_at_least "$("$python" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || echo 0)" 2.5
 }
 
 library_path() { echo "$bundle/lib$found_folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"; }
@@ -197,7 +197,8 @@ run_step() {
   result[$name]=$("${dry}verdict" "$name" "$status" "$output")
   echo "${result[$name]}, ${seconds[$name]} s"
   { echo "===== $name: ${result[$name]}, ${seconds[$name]} s"; cat "$output"; } >>"$log"
-  [ -n "$no_gpu" ] || no_gpu=$(grep -om1 'no CUDA device: .*' "$output")
+  # A PyTorch that sees no GPU may have been built without CUDA.
+  [[ -n $no_gpu || ${command[$name]} == *'{python}'* ]] || no_gpu=$(grep -om1 'no CUDA device: .*' "$output")
   case ${result[$name]} in
     ok) tail -n 8 "$output" ;;
     left\ out* | ran*) ;;
@@ -256,7 +257,9 @@ verdict() {
        fi ;;
     124 | 137) echo "killed: it took more than ${limit[$1]} s" ;;
     *) absent=$(grep -om1 '[A-Za-z]* cannot be opened (add its folder' "$3" | cut -d' ' -f1)
-      if [ -n "$absent" ]; then echo "left out: $absent was not found"; else echo "failed with status $2"; fi ;;
+      if [ -n "$absent" ]; then echo "left out: $absent was not found"
+      elif grep -q '^no CUDA device: PyTorch' "$3"; then echo "left out: $(grep -om1 '^no CUDA device: PyTorch.*' "$3")"
+      else echo "failed with status $2"; fi ;;
   esac
 }
 
@@ -275,7 +278,8 @@ dry_verdict() {
     *) if [ -n "$refused" ]; then echo "failed: a launch was $refused"
        elif [ -n "$error" ]; then echo "failed: $error"
        elif [[ $2 == [07] ]] && [ -n "$launched" ]; then echo "ran: $launched launches, results not computed"
-       else echo "failed with status $2"; fi ;;
+       elif [ "$2" = 0 ]; then echo "failed: it did not use the stand-in"
+       else verdict "$@"; fi ;;
   esac
 }
 

@@ -285,6 +285,19 @@ def test_a_dry_run_judges_no_results_but_refused_launches(bundle):
     assert "dry run without a GPU, nothing was computed: 1 steps well, 5 failed" in (bundle.out / "summary.html").read_text()
 
 
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_pytorch_without_cuda_is_left_out_alone(bundle, dry):
+    if dry:
+        (bundle.folder / "stand_in.txt").write_text("")
+    bundle.program("peer.py", "")
+    (bundle.folder / "peer.py").write_text("import sys; sys.exit('no CUDA device: PyTorch sees none')")
+    bundle.program("bin/last", "echo launched 1 >>${LOCKSTEP_STAND_IN_REPORT:-/dev/null}")
+    bundle.steps.write_text("peer | 1/5 | gpu python | {python} {B}/peer.py\nlast | 1/5 | gpu | {B}/bin/last\n")
+    table = table_of(bundle.run().stdout)
+    assert table["peer"] == "left out: no CUDA device: PyTorch sees none"
+    assert table["last"] == ("ran: 1 launches, results not computed" if dry else "ok")
+
+
 @pytest.mark.parametrize("words, expected", [([], "needs OUT"), (["{out}"], "is no bundle; ci/gpu_build.sh makes one")])
 def test_a_dry_run_needs_a_folder_and_a_bundle(bundle, words, expected):
     done = subprocess.run([CI / "gpu_dry_run.sh", *(word.format(out=bundle.out) for word in words)], capture_output=True, text=True,
