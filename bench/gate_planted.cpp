@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "bench/program/program.h"
 #include "bench/serve/orders.h"

@@ -11,7 +11,6 @@
 #include "bench/program/run_records.h"
 #include "bench/step/layer_part.h"
 #include "bench/step/part.h"
-#include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
 

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +11,6 @@
 #include "bench/program/columns.h"
 #include "bench/program/program.h"
 #include "bench/program/run_records.h"
-#include "core/error.h"
 #include "core/options.h"
 #include "core/provenance.h"
 #include "core/record.h"

@@ -23,7 +23,6 @@
 #include "core/wait.h"
 #include "schedules/schedule.h"
 #include "simulator/predict/predict.h"
-#include "trainer/step/train_step.h"
 #include "trainer/train/options.h"
 #include "trainer/train/rank_steps.h"
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +14,6 @@
 #include "bench/serve/orders.h"
 #include "bench/step/part.h"
 #include "bench/tp_linear_bench/tp_linear.h"
-#include "core/error.h"
 #include "core/provenance.h"
 #include "core/record.h"
 

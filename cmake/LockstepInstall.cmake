@@ -50,7 +50,7 @@ endforeach()
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   core/*.h kernels/*.h collectives/*.h schedules/*.h workload/*.h simulator/*.h)
 list(FILTER headers EXCLUDE REGEX "(-inl|case_checks|mpi_calls)\\.h$")
-list(FILTER headers EXCLUDE REGEX "^kernels/.*/emulated_|^collectives/(backends|libraries|tuning)/|^simulator/validation/")
+list(FILTER headers EXCLUDE REGEX "^kernels/.*/emulated_|^collectives/(backends|libraries|tuning)/")
 list(FILTER headers EXCLUDE REGEX "^core/(record|provenance|input_file|output_file|async_file)")
 foreach(header IN LISTS headers)
   get_filename_component(folder ${header} DIRECTORY)

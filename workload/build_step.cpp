@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "schedules/passes/passes.h"
 #include "schedules/step/rewrite.h"

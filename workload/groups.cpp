@@ -1,7 +1,6 @@
 #include "workload/layout.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/error.h"

@@ -1,6 +1,5 @@
 #include "workload/rules.h"
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 

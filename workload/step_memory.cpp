@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "core/error.h"
 #include "workload/memory_kinds.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "collectives/executors/executors.h"

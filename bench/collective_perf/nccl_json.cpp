@@ -1,6 +1,5 @@
 #include "bench/collective_perf/sweep.h"
 
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>

@@ -11,7 +11,6 @@
 #include "bench/collective_perf/table.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/mpi_transport.h"
-#include "core/error.h"
 #include "core/provenance.h"
 #include "core/statistics.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <utility>
 
 #include "core/error.h"
 #include "kernels/quantize/quantize.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,7 +15,6 @@
 #include "core/statistics.h"
 #include "schedules/step/breakdown.h"
 #include "trainer/train/rank_steps.h"
-#include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 

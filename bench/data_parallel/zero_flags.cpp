@@ -1,6 +1,5 @@
 #include "bench/data_parallel/zero.h"
 
-#include <algorithm>
 #include <array>
 
 #include "bench/mini_train/flags.h"

@@ -10,11 +10,9 @@
 #include "bench/program/columns.h"
 #include "bench/program/progress.h"
 #include "bench/program/run_records.h"
-#include "core/error.h"
 #include "core/options.h"
 #include "core/provenance.h"
 #include "parallel/parameters/zero_bytes.h"
-#include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 namespace {

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -12,7 +11,6 @@
 #include "bench/mini_train/report.h"
 #include "bench/step/part.h"
 #include "parallel/parameters/zero_bytes.h"
-#include "trainer/train/train.h"
 #include "workload/parameters.h"
 
 namespace lockstep::parallel_bench {

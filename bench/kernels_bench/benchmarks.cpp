@@ -15,7 +15,6 @@
 #include <benchmark/benchmark.h>
 
 #include "core/device_cuda.h"
-#include "core/error.h"
 #include "core/statistics.h"
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"

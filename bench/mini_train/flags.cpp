@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "kernels/attention/attention.h"
-#include "schedules/generators/catalogue.h"
 #include "simulator/machine/machine.h"
 
 namespace lockstep::mini_train {

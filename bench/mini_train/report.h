@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench/mini_train/flags.h"

@@ -11,7 +11,6 @@
 #include "bench/step/layer_part.h"
 #include "bench/step/values.h"
 #include "core/dtype.h"
-#include "core/error.h"
 #include "parallel/layers/mixture.h"
 #include "trainer/model/gpt_stage.h"
 #include "workload/operations.h"

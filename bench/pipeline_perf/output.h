@@ -1,7 +1,6 @@
 // Output of pipeline_perf and overlap_perf: tables and records.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

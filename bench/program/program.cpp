@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <regex.h>
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>

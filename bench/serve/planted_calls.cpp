@@ -1,7 +1,6 @@
 #include "bench/serve/orders.h"
 
 #include <cstdlib>
-#include <string>
 
 #include "core/options.h"
 

@@ -1,7 +1,6 @@
 // simulate map: the fastest kind of parallelism by model size and bandwidth of a link.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include <fmt/format.h>
 

@@ -3,13 +3,10 @@
 // or in files; these must fit, too, if the machine description has their sizes (ZeRO-Infinity, arXiv:2104.07857, figure
 // 2). Also prints the estimates of DeepSpeed.
 #include <algorithm>
-#include <cmath>
-#include <optional>
 
 #include <fmt/format.h>
 
 #include "bench/simulate/simulate.h"
-#include "core/error.h"
 #include "workload/memory.h"
 
 namespace lockstep::simulate {

@@ -2,8 +2,6 @@
 // its own layout and compared with the published value.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "bench/simulate/simulate.h"
 #include "core/error.h"
 

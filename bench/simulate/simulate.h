@@ -2,7 +2,6 @@
 // measurements.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -128,9 +127,10 @@ struct PublishedTable {
 // Throws a usage Error that lists the names if `name` is unknown.
 PublishedTable published_table(std::string_view name);
 
-// simulator/validation/cases.json, embedded at build time.
+// simulator/validation/cases.json and published.json, embedded at build time.
 
 std::string_view validation_cases();
+std::string_view published_runs();
 
 // Shared by the study commands of simulate: flags, and records of the study's points.
 

@@ -1,6 +1,5 @@
 #include "bench/step/part.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>

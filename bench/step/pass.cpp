@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <string>
-#include <string_view>
 
 #include "core/error.h"
 #include "core/wait.h"

@@ -1,7 +1,6 @@
 // tp_linear_bench: its flags and its rows, which are timed and checked against one rank alone.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -6,7 +6,6 @@
 #include <array>
 #include <functional>
 #include <string_view>
-#include <vector>
 
 #include "collectives/executors/cuda/cuda_ranks.h"
 

@@ -15,7 +15,6 @@
 #include "collectives/plan/plan.h"
 #include "collectives/plan/program.h"
 #include "collectives/verify.h"
-#include "core/error.h"
 #include "core/index.h"
 
 namespace lockstep::executors {

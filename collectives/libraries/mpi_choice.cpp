@@ -2,7 +2,6 @@
 // Its component coll/tuned reads coll_tuned_<collective>_algorithm when a communicator is made, so each choice is a
 // communicator of its own, made while the variable is set.
 #include <array>
-#include <climits>
 #include <cstdlib>
 
 #include <mpi.h>

@@ -1,8 +1,6 @@
 // The parts of check(), and the locations of memory that they refer to.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "collectives/plan/program.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 

@@ -6,7 +6,6 @@
 
 #include "collectives/plan/messages.h"
 #include "collectives/plan/plan.h"
-#include "core/error.h"
 #include "core/index.h"
 
 namespace lockstep::plan {

@@ -1,7 +1,6 @@
 #include "kernels/base/thread_pool.h"
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <map>
 #include <mutex>

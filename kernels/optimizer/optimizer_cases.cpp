@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/optimizer/optimizer.h"

@@ -1,6 +1,5 @@
 #include "kernels/softmax/softmax.h"
 
-#include <algorithm>
 #include <limits>
 #include <type_traits>
 

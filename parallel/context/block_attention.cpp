@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention_merge/attention_merge.h"
 #include "kernels/residual/residual.h"

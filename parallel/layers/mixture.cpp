@@ -1,6 +1,5 @@
 #include "parallel/layers/mixture.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "kernels/gemm/gemm.h"

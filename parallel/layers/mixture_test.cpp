@@ -13,7 +13,7 @@
 
 #include "core/device.h"
 #include "kernels/base/thread_pool.h"
-#include "parallel/layers/mixture_torch.h"
+#include "testing/parallel/mixture_torch.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -1,6 +1,5 @@
 #include "simulator/machine/json_fields.h"
 
-#include <cmath>
 #include <limits>
 #include <set>
 #include <sstream>

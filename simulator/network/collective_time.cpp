@@ -160,21 +160,6 @@ std::string way_of(const CollectivePrediction& prediction) {
   return way;
 }
 
-CollectivePrediction predict_collective(const Machine& machine, Comm comm, CollectiveAlgorithm algorithm, double bytes,
-                                        MembersOfLevels members) {
-  if (members.empty() || members.back() <= 1 || comm == Comm::none) return {algorithm};
-  switch (algorithm) {
-    case CollectiveAlgorithm::ring:
-      return ring(machine, comm, bytes, members);
-    case CollectiveAlgorithm::tree:
-      return tree(machine, bytes, members);
-    case CollectiveAlgorithm::exchange:
-      return comm == Comm::shift ? shift(machine, bytes, members) : exchange(machine, bytes, members);
-    default:
-      return {algorithm};
-  }
-}
-
 double measured_us(const Measured::Collective& measured, double bytes) {
   const auto& [most_bytes, most_us] = measured.us_of_bytes.back();
   return bytes > most_bytes ? most_us * bytes / most_bytes : value_at(measured.us_of_bytes, bytes);

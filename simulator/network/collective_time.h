@@ -85,9 +85,6 @@ double ring_rate(const Machine& machine, MembersOfLevels members, std::size_t fi
 // then along columns (Mikami et al. 2018, arXiv:1811.05233, section 2.2): X-1 + Y-1 steps, over one link at a time; of
 // an all-to-all the busiest link decides.
 
-// The time by the formulas of this library's plans.
-CollectivePrediction predict_collective(const Machine& machine, schedules::Comm comm, CollectiveAlgorithm algorithm,
-                                        double bytes, MembersOfLevels members);
 // The fastest way on this machine. If the collective was measured with this number of ranks (Machine::measured), the
 // measured time instead: interpolated linearly between sizes, with the largest size's bandwidth beyond it. `zero_cta`:
 // NCCL runs it on copy engines if it can (copy_engines_can()), even where thread blocks are faster.

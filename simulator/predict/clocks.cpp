@@ -240,39 +240,29 @@ namespace {
 constexpr double kMost = 1e5;
 
 struct PowerField {
-  core::Field<PowerCurve> field;
+  const char* name;
+  double least, most;
   double PowerCurve::*value;
 };
-constexpr std::array kPowerFields{
-    PowerField{
-        {"fixed", "watts", [](PowerCurve& c, const core::OptionText& v) { c.fixed_watts = v.number_from(0, kMost); }},
-        &PowerCurve::fixed_watts},
-    PowerField{{"dynamic", "watts",
-                [](PowerCurve& c, const core::OptionText& v) { c.dynamic_watts = v.number_from(0, kMost); }},
-               &PowerCurve::dynamic_watts},
-    PowerField{
-        {"idle", "watts", [](PowerCurve& c, const core::OptionText& v) { c.idle_watts = v.number_from(0, kMost); }},
-        &PowerCurve::idle_watts},
-    PowerField{{"top", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.top_mhz = v.number_from(1, kMost); }},
-               &PowerCurve::top_mhz},
-    PowerField{
-        {"least", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.least_mhz = v.number_from(1, kMost); }},
-        &PowerCurve::least_mhz},
-    PowerField{
-        {"step", "MHz", [](PowerCurve& c, const core::OptionText& v) { c.step_mhz = v.number_from(0.1, kMost); }},
-        &PowerCurve::step_mhz},
-    PowerField{{"knee", "0 to 1", [](PowerCurve& c, const core::OptionText& v) { c.knee = v.number_from(0, 1); }},
-               &PowerCurve::knee},
-    PowerField{{"bound", "0 to 1", [](PowerCurve& c, const core::OptionText& v) { c.bound = v.number_from(0, 1); }},
-               &PowerCurve::bound}};
+constexpr std::array kPowerFields{PowerField{"fixed", 0, kMost, &PowerCurve::fixed_watts},
+                                  PowerField{"dynamic", 0, kMost, &PowerCurve::dynamic_watts},
+                                  PowerField{"idle", 0, kMost, &PowerCurve::idle_watts},
+                                  PowerField{"top", 1, kMost, &PowerCurve::top_mhz},
+                                  PowerField{"least", 1, kMost, &PowerCurve::least_mhz},
+                                  PowerField{"step", 0.1, kMost, &PowerCurve::step_mhz},
+                                  PowerField{"knee", 0, 1, &PowerCurve::knee},
+                                  PowerField{"bound", 0, 1, &PowerCurve::bound}};
 
 }  // namespace
 
 PowerCurve parse_power(std::string_view text) {
-  std::vector<core::Field<PowerCurve>> table;
-  for (const PowerField& row : kPowerFields) table.push_back(row.field);
+  std::vector<std::string_view> names;
+  for (const PowerField& field : kPowerFields) names.emplace_back(field.name);
   PowerCurve curve;
-  core::read_fields<PowerCurve>(curve, "power", core::split(text, ','), table);
+  for (const core::GivenField& given : core::given_fields("power", core::split(text, ','), names)) {
+    const PowerField& field = kPowerFields.at(given.index);
+    curve.*field.value = given.value.number_from(field.least, field.most);
+  }
   if (curve.least_mhz <= curve.top_mhz) return curve;
   throw core::usage_error("power: least is above top; allowed: at most top");
 }
@@ -280,7 +270,7 @@ PowerCurve parse_power(std::string_view text) {
 std::string text_of(const PowerCurve& curve) {
   std::ostringstream text;
   for (const PowerField& field : kPowerFields) {
-    text << (text.str().empty() ? "" : ",") << field.field.name << "=" << curve.*(field.value);
+    text << (text.str().empty() ? "" : ",") << field.name << "=" << curve.*field.value;
   }
   return text.str();
 }

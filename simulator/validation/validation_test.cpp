@@ -1,4 +1,4 @@
-#include "simulator/validation/validation.h"
+#include "testing/validation/validation.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <set>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>

@@ -4,7 +4,6 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <string>
 
 #include "core/device.h"
 #include "core/error.h"

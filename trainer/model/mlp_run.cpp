@@ -1,7 +1,6 @@
 // The second half of a layer: its MLP, or a mixture of experts in the MLP's place.
 #include "trainer/model/layer_run.h"
 
-#include <cmath>
 #include <utility>
 
 #include "core/error.h"

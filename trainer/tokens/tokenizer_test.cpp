@@ -1,4 +1,4 @@
-// Against Hugging Face's tokenizers: fixtures/, which make_fixtures.py writes.
+// Against Hugging Face's tokenizers: fixtures/, which testing/trainer/make_token_fixtures.py writes.
 #include "trainer/tokens/tokenizer.h"
 
 #include <gtest/gtest.h>

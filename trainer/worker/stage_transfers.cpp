@@ -1,7 +1,6 @@
 #include "trainer/worker/stage_transfers.h"
 
 #include <algorithm>
-#include <map>
 #include <span>
 #include <utility>
 

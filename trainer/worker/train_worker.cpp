@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
-#include <set>
 #include <string>
 #include <thread>
 
 #include "collectives/transports/paced_link.h"
 #include "core/device_cuda.h"
-#include "core/error.h"
 #include "kernels/bucket/bucket.h"
 #include "schedules/interpreter/interpreter.h"
 #include "workload/memory.h"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes fixtures/: two small tokenizers that Hugging Face's package tokenizers trains on the texts below, one that cuts
+"""Writes trainer/tokens/fixtures/: two small tokenizers that Hugging Face's package tokenizers trains on the texts below, one that cuts
 words as GPT-2 does (as tokenizer.json, and as vocab.json with merges.txt) and one that cuts them as Llama 3 does, and what
 the package makes of the texts. trainer_tokens_test holds our own reader and encoder against that.
 
-    pip install tokenizers==0.23.3 && python3 trainer/tokens/make_fixtures.py
+    pip install tokenizers==0.23.3 && python3 testing/trainer/make_token_fixtures.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-FOLDER = Path(__file__).resolve().parent / "fixtures"
+FOLDER = Path(__file__).resolve().parents[2] / "trainer" / "tokens" / "fixtures"
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"

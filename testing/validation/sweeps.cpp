@@ -1,7 +1,6 @@
-#include "simulator/validation/validation.h"
+#include "testing/validation/validation.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <fmt/format.h>

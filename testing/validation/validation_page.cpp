@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/options.h"
 #include "core/output_file.h"
-#include "simulator/validation/validation.h"
+#include "testing/validation/validation.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 """Writes mixture_torch.h: a mixture of experts and its gradients as PyTorch has them in f64, for mixture_test.cpp.
 
-    python parallel/layers/mixture_torch.py > parallel/layers/mixture_torch.h
+    python testing/parallel/mixture_torch.py > testing/parallel/mixture_torch.h
 
 Inputs follow from their names and indices (value() here and in the test), so that only results are written down.
 """
