@@ -215,6 +215,20 @@ TEST_F(CudaStandInTest, CooperativeGridsMustFitTheMultiprocessors) {
   EXPECT_EQ(launch(133, 256, 120 * kKiB, nullptr, {cooperative}), cudaErrorCooperativeLaunchTooLarge);
 }
 
+TEST_F(CudaStandInTest, IsAnotherGpuIfItIsDescribedSo) {
+  describe({.multiprocessors = 2, .has_clusters = false});
+  int multiprocessors = 0;
+  int has_clusters = 1;
+  EXPECT_EQ(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
+  EXPECT_EQ(cudaDeviceGetAttribute(&has_clusters, cudaDevAttrClusterLaunch, 0), cudaSuccess);
+  EXPECT_EQ(multiprocessors, 2);
+  EXPECT_EQ(has_clusters, 0);
+  EXPECT_EQ(launch(8, 32, 0, nullptr, {cluster(2)}), cudaErrorInvalidClusterSize);
+  EXPECT_EQ(launch(17, 1024, 0, nullptr, {flag(cudaLaunchAttributeCooperative)}), cudaErrorCooperativeLaunchTooLarge);
+  describe({});
+  EXPECT_EQ(launch(8, 32, 0, nullptr, {cluster(2)}), cudaSuccess);
+}
+
 TEST_F(CudaStandInTest, ParametersEndAt32764Bytes) {
   executor.facts.parameters = {{.offset_bytes = 32'760, .size_bytes = 8}};
   EXPECT_EQ(launch(1, 32), cudaErrorInvalidValue);

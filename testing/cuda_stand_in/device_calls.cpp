@@ -35,11 +35,12 @@ void check_device(const Runtime& runtime, int device) {
   if (device < 0 || device >= runtime.num_devices()) throw Refused(cudaErrorInvalidDevice, "no such device");
 }
 
-int value_of(cudaDeviceAttr attribute) {
+int value_of(cudaDeviceAttr attribute, const DescribedGpu& described) {
   switch (attribute) {
     case cudaDevAttrClockRate:
       return gpu::kClockKhz;
     case cudaDevAttrClusterLaunch:
+      return described.has_clusters ? 1 : 0;
     case cudaDevAttrCooperativeLaunch:
     case cudaDevAttrConcurrentKernels:
       return 1;
@@ -50,7 +51,7 @@ int value_of(cudaDeviceAttr attribute) {
     case cudaDevAttrComputeCapabilityMinor:
       return gpu::kComputeMinor;
     case cudaDevAttrMultiProcessorCount:
-      return gpu::kMultiprocessors;
+      return described.multiprocessors;
     case cudaDevAttrMaxThreadsPerBlock:
       return gpu::kBlockThreads;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
@@ -77,7 +78,7 @@ int value_of(cudaDeviceAttr attribute) {
   }
 }
 
-cudaDeviceProp properties_of(int device) {
+cudaDeviceProp properties_of(int device, const DescribedGpu& described) {
   cudaDeviceProp its{};
   std::strncpy(its.name, gpu::kName, sizeof its.name - 1);
   its.uuid.bytes[0] = 'S';
@@ -94,10 +95,11 @@ cudaDeviceProp properties_of(int device) {
   its.maxBlocksPerMultiProcessor = gpu::kMultiprocessorBlocks;
   its.major = gpu::kComputeMajor;
   its.minor = gpu::kComputeMinor;
-  its.multiProcessorCount = gpu::kMultiprocessors;
+  its.multiProcessorCount = described.multiprocessors;
   its.l2CacheSize = static_cast<int>(gpu::kL2Bytes);
   its.pciBusID = 1 + device;
-  its.concurrentKernels = its.cooperativeLaunch = its.clusterLaunch = its.unifiedAddressing = 1;
+  its.clusterLaunch = described.has_clusters ? 1 : 0;
+  its.concurrentKernels = its.cooperativeLaunch = its.unifiedAddressing = 1;
   return its;
 }
 
@@ -166,13 +168,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return guarded([&](Runtime& runtime, auto& /*lock*/) {
     check_device(runtime, device);
-    *properties = properties_of(device);
+    *properties = properties_of(device, runtime.described);
   });
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return guarded([&](Runtime& runtime, auto& /*lock*/) {
     check_device(runtime, device);
-    *value = value_of(attribute);
+    *value = value_of(attribute, runtime.described);
   });
 }
 cudaError_t cudaSetDevice(int device) {

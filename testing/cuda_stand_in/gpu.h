@@ -9,7 +9,6 @@ namespace lockstep::cuda_stand_in::gpu {
 inline constexpr const char* kName = "stand-in for NVIDIA H100 80GB HBM3";
 inline constexpr int kComputeMajor = 9;
 inline constexpr int kComputeMinor = 0;
-inline constexpr int kMultiprocessors = 132;
 inline constexpr int kClockKhz = 1'980'000;
 inline constexpr std::size_t kMemoryBytes = std::size_t{79} << 30;
 inline constexpr std::size_t kL2Bytes = std::size_t{50} << 20;

@@ -79,6 +79,14 @@ class Executor {
   virtual void on_written(std::uintptr_t /*begin*/, std::size_t /*size_bytes*/) {}
 };
 
+// The GPU that programs are told of, and held to, from now on: launchers decide by it. By default all of an H100; a
+// part of one has fewer multiprocessors (MIG), older GPUs have no clusters.
+struct DescribedGpu {
+  int multiprocessors = 132;
+  bool has_clusters = true;
+};
+void describe(const DescribedGpu& gpu);
+
 // Installs an executor, or none (nullptr), once all queued work is done; it is called no more after another one is
 // installed.
 void install(Executor* executor);

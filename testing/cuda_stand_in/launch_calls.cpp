@@ -62,12 +62,14 @@ Wishes wishes_of(std::span<const cudaLaunchAttribute> attributes) {
 void queue(Runtime& runtime, Kernel& kernel, const cudaLaunchConfig_t& config, void** arguments) {
   const Wishes wishes = wishes_of({config.attrs, config.numAttrs});
   const KernelFacts& facts = runtime.kernels.facts_of(kernel, runtime.executor());
-  check_launch(facts, {.grid = extent_of(config.gridDim),
-                       .block = extent_of(config.blockDim),
-                       .cluster = wishes.cluster,
-                       .dynamic_shared_bytes = config.dynamicSmemBytes,
-                       .opted_in_bytes = kernel.opted_in_bytes,
-                       .cooperative = wishes.cooperative});
+  check_launch(facts,
+               {.grid = extent_of(config.gridDim),
+                .block = extent_of(config.blockDim),
+                .cluster = wishes.cluster,
+                .dynamic_shared_bytes = config.dynamicSmemBytes,
+                .opted_in_bytes = kernel.opted_in_bytes,
+                .cooperative = wishes.cooperative},
+               runtime.described);
   Stream* const stream = runtime.streams.find(config.stream, this_thread().device);
   if (stream == nullptr) throw Refused(cudaErrorInvalidResourceHandle, "no such stream");
   Launch launch{.kernel = kernel.name,

@@ -32,11 +32,12 @@ void check_extents(const LaunchRequest& request) {
   }
 }
 
-void check_cluster(const LaunchRequest& request) {
+void check_cluster(const LaunchRequest& request, bool has_clusters) {
   const Extent& cluster = request.cluster;
-  if (cluster.count() == 0 || cluster.count() > gpu::kPortableClusterBlocks) {
-    throw Refused(cudaErrorInvalidClusterSize, fmt::format("the cluster is {}; allowed: 1 to {} blocks",
-                                                           text_of(cluster), gpu::kPortableClusterBlocks));
+  const unsigned most = has_clusters ? gpu::kPortableClusterBlocks : 1;
+  if (cluster.count() == 0 || cluster.count() > most) {
+    throw Refused(cudaErrorInvalidClusterSize,
+                  fmt::format("the cluster is {}; allowed: 1 to {} blocks", text_of(cluster), most));
   }
   const Extent& grid = request.grid;
   if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
@@ -88,10 +89,10 @@ void check_parameters(const KernelFacts& facts) {
   }
 }
 
-void check_residency(const KernelFacts& facts, const LaunchRequest& request) {
+void check_residency(const KernelFacts& facts, const LaunchRequest& request, int multiprocessors) {
   const int of_one =
       blocks_per_multiprocessor(facts, static_cast<unsigned>(request.block.count()), request.dynamic_shared_bytes);
-  const auto most = static_cast<std::uint64_t>(of_one) * gpu::kMultiprocessors;
+  const auto most = static_cast<std::uint64_t>(of_one) * static_cast<std::uint64_t>(multiprocessors);
   if (request.grid.count() <= most) return;
   throw Refused(cudaErrorCooperativeLaunchTooLarge,
                 fmt::format("a cooperative grid of {} blocks; {} can run at the same time, {} on a multiprocessor",
@@ -116,13 +117,13 @@ int blocks_per_multiprocessor(const KernelFacts& facts, unsigned block_threads, 
   return std::min(blocks, static_cast<int>(gpu::kMultiprocessorSharedBytes / shared));
 }
 
-void check_launch(const KernelFacts& facts, const LaunchRequest& request) {
+void check_launch(const KernelFacts& facts, const LaunchRequest& request, const DescribedGpu& described) {
   check_extents(request);
-  check_cluster(request);
+  check_cluster(request, described.has_clusters);
   check_parameters(facts);
   check_shared(facts, request);
   check_threads(facts, request);
-  if (request.cooperative) check_residency(facts, request);
+  if (request.cooperative) check_residency(facts, request, described.multiprocessors);
 }
 
 }  // namespace lockstep::cuda_stand_in

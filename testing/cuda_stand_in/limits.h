@@ -17,7 +17,7 @@ struct LaunchRequest {
 };
 
 // Throws Refused, with CUDA's code.
-void check_launch(const KernelFacts& facts, const LaunchRequest& request);
+void check_launch(const KernelFacts& facts, const LaunchRequest& request, const DescribedGpu& described);
 
 // Dynamic shared memory that a kernel may have without opting in, and the most that it may opt in to.
 std::size_t usual_dynamic_shared_bytes(const KernelFacts& facts);

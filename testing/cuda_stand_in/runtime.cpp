@@ -110,6 +110,12 @@ void install(Executor* executor) {
   Runtime::get().install(executor);
 }
 
+void describe(const DescribedGpu& gpu) {
+  Runtime& runtime = Runtime::get();
+  const auto held = runtime.lock();
+  runtime.described = gpu;
+}
+
 std::optional<Memory> memory_at(std::uintptr_t address) {
   Runtime& runtime = Runtime::get();
   const auto held = runtime.lock();

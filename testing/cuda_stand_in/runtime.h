@@ -45,6 +45,7 @@ class Runtime {
   std::map<const void*, std::shared_ptr<Graph>> graphs;  // graphs and executable graphs
   std::set<std::pair<int, int>> peers;                   // device, and the peer whose memory it may use
   std::size_t stack_bytes = 1024;
+  DescribedGpu described;
   int fault = 0;  // once a kernel has failed: the code that every call returns
   std::string fault_text;
 

@@ -177,6 +177,10 @@ void Streams::advance(Executor* executor) {
     if (executor == nullptr) continue;
     if (event.allocated) executor->on_allocated(event.begin, event.size_bytes);
     if (!event.allocated) executor->on_freed(event.begin, event.size_bytes);
+    // The host writes page-locked memory without a call.
+    const auto memory = memory_.at(event.begin);
+    if (event.allocated && memory && memory->kind == MemoryKind::pinned)
+      executor->on_written(event.begin, event.size_bytes);
   }
   for (bool moved = true; std::exchange(moved, false);) {
     for (const auto& [handle, stream] : streams_) {

@@ -21,7 +21,7 @@ namespace {
 
 using Time = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatienceWithRanks{10};  // their threads share the processors with everything else
+constexpr std::chrono::seconds kPatience{10};  // threads that are waited for share the processors with everything else
 
 // The text that a child writes: for each entry its name and counts in a line, "reached" if a mutant ran, then "errors"
 // and the text.
@@ -75,7 +75,7 @@ void write_all(int file, const std::string& text) {
 
 [[noreturn]] void run_here(Library& library, const Job& job, int to) {
   Options options = job.options;
-  if (job.device_case->has_ranks) options.patience = kPatienceWithRanks;
+  if (job.device_case->waits_for_others) options.patience = kPatience;
   Interpreter interpreter(library, options);
   interpreter.set_change(job.change);
   cuda_stand_in::install(&interpreter);
@@ -97,6 +97,14 @@ struct Child {
   std::string text = {};
 };
 
+// The kernel ends a process that has used more. Processes that wait are ended by the clock, which other work delays.
+constexpr double kWaits = 10;  // times the limit of CPU
+void limit_cpu(double limit_s) {
+  const auto seconds = static_cast<rlim_t>(limit_s);
+  const rlimit limit{.rlim_cur = seconds, .rlim_max = seconds + 1};
+  ::setrlimit(RLIMIT_CPU, &limit);
+}
+
 Child start(Library& library, const std::vector<Job>& jobs, std::size_t index) {
   int ends[2];
   if (::pipe(ends) != 0) throw core::Error(core::Failure::internal, "pipe failed");
@@ -104,10 +112,12 @@ Child start(Library& library, const std::vector<Job>& jobs, std::size_t index) {
   if (process < 0) throw core::Error(core::Failure::internal, "fork failed");
   if (process == 0) {
     ::close(ends[0]);
+    limit_cpu(jobs[index].limit_s);
     run_here(library, jobs[index], ends[1]);
   }
   ::close(ends[1]);
-  const auto limit = std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(jobs[index].limit_s));
+  const auto limit =
+      std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(kWaits * jobs[index].limit_s));
   return {index, process, ends[0], Time::now() + limit};
 }
 
@@ -118,8 +128,8 @@ Result finish(Child& child, bool timed_out) {
   rusage usage{};
   ::wait4(child.process, &status, 0, &usage);
   Result result = read_back(child.text);
-  result.timed_out = timed_out;
-  if (timed_out) result.errors = "took too long";
+  result.timed_out = timed_out || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU);
+  if (result.timed_out) result.errors = "took too long";
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
@@ -128,6 +138,12 @@ Result finish(Child& child, bool timed_out) {
 }
 
 }  // namespace
+
+std::uint64_t Result::warp_instructions() const {
+  std::uint64_t sum = 0;
+  for (const auto& [entry, of_entry] : counts) sum += of_entry.warp_instructions;
+  return sum;
+}
 
 void run_apart(Library& library, const std::vector<Job>& jobs, int workers,
                const std::function<void(std::size_t, const Result&)>& done) {

@@ -16,7 +16,7 @@ struct Job {
   const DeviceCase* device_case = nullptr;
   Options options = {};
   Change change = {};
-  double limit_s = 60;
+  double limit_s = 120;  // CPU time
 };
 
 struct Result {
@@ -25,6 +25,8 @@ struct Result {
   bool reached_mutant = false;
   double cpu_s = 0;
   std::map<std::string, Counts> counts;  // by entry that ran
+
+  std::uint64_t warp_instructions() const;
 };
 
 // Calls done(index, result) as jobs end, with at most `workers` processes at a time.

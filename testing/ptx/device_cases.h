@@ -14,7 +14,7 @@ struct DeviceCase {
   std::int64_t most_elems;  // in its largest operand
   // Runs it through the shipped launch path; the stand-in must have an executor. Returns what is wrong, "" if nothing.
   std::function<std::string(std::uint64_t seed)> run;
-  bool has_ranks = false;  // which launch on their own, and wait for each other
+  bool waits_for_others = false;  // kernels wait for those of other ranks, or for the host
 };
 
 // In a fixed order. Cases with an operand of more than `most_elems` elements are left out.

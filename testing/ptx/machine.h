@@ -263,7 +263,6 @@ struct Options {
   bool check_races = true;
   // How long the host may take to launch or store what waiting kernels wait for; then waiting is a deadlock.
   std::chrono::milliseconds patience{0};
-  std::uint64_t most_instructions = 0;  // executed by warps, per launch; 0: any number
 };
 
 class Machine {

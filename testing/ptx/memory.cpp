@@ -1,11 +1,12 @@
 #include "testing/ptx/memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::ptx {
 
 Shadow::Shadow(std::size_t size_bytes, bool initialized)
-    : size_bytes_(size_bytes), initialized_(size_bytes, initialized) {}
+    : pages_(size_bytes / kPageBytes + 1), initialized_(size_bytes, initialized) {}
 
 bool Shadow::is_initialized(std::size_t begin, std::size_t bytes) const {
   for (std::size_t i = begin; i < begin + bytes; ++i) {
@@ -15,21 +16,23 @@ bool Shadow::is_initialized(std::size_t begin, std::size_t bytes) const {
 }
 
 void Shadow::set_initialized(std::size_t begin, std::size_t bytes, bool value) {
-  std::fill_n(initialized_.begin() + static_cast<std::ptrdiff_t>(begin), bytes, value);
+  const auto first = initialized_.begin() + static_cast<std::ptrdiff_t>(begin);
+  std::fill(first, first + static_cast<std::ptrdiff_t>(bytes), value);
 }
 
-void Shadow::make_room_for(std::size_t begin, std::size_t bytes) {
-  int wanted = shift_;
+Shadow::Page& Shadow::page_for(std::size_t begin, std::size_t bytes) {
+  Page& page = pages_[begin / kPageBytes];
+  int wanted = page.shift;
   while (wanted > 0 && ((begin | bytes) & ((std::size_t{1} << wanted) - 1)) != 0) --wanted;
-  if (cells_.empty()) {
-    shift_ = wanted;
-    cells_.resize((size_bytes_ >> shift_) + 1);
-  } else if (wanted < shift_) {
-    std::vector<Cell> finer((size_bytes_ >> wanted) + 1);
-    for (std::size_t i = 0; i < finer.size(); ++i) finer[i] = cells_[i >> (shift_ - wanted)];
-    cells_ = std::move(finer);
-    shift_ = wanted;
+  if (page.cells.empty()) {
+    page.cells.resize(kPageBytes >> wanted);
+  } else if (wanted < page.shift) {
+    std::vector<Cell> finer(kPageBytes >> wanted);
+    for (std::size_t i = 0; i < finer.size(); ++i) finer[i] = page.cells[i >> (page.shift - wanted)];
+    page.cells = std::move(finer);
   }
+  page.shift = wanted;
+  return page;
 }
 
 void GlobalMemory::add(void* begin, std::size_t size_bytes, bool initialized) {

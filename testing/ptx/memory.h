@@ -2,6 +2,7 @@
 // so that accesses that nothing orders are found. A granule is as wide as the narrowest access so far, at most 4 bytes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -43,18 +44,27 @@ class Shadow {
   // Calls each(cell) for the granules of [begin, begin + bytes).
   template <class F>
   void for_cells(std::size_t begin, std::size_t bytes, F&& each) {
-    make_room_for(begin, bytes);
-    const std::size_t last = (begin + bytes - 1) >> shift_;
-    for (std::size_t i = begin >> shift_; i <= last; ++i) each(cells_[i]);
+    const std::size_t end = begin + bytes;
+    for (std::size_t at = begin; at < end;) {
+      const std::size_t next = std::min(end, (at / kPageBytes + 1) * kPageBytes);
+      Page& page = page_for(at, next - at);
+      const std::size_t last = (next - 1) % kPageBytes >> page.shift;
+      for (std::size_t i = at % kPageBytes >> page.shift; i <= last; ++i) each(page.cells[i]);
+      at = next;
+    }
   }
   bool is_initialized(std::size_t begin, std::size_t bytes) const;
   void set_initialized(std::size_t begin, std::size_t bytes, bool value = true);
 
  private:
-  void make_room_for(std::size_t begin, std::size_t bytes);  // granules become as narrow as the access
-  std::size_t size_bytes_;
-  int shift_ = 2;
-  std::vector<Cell> cells_;  // empty until the first access
+  // Pages have cells once they are accessed: allocations are much larger than what a kernel uses of them.
+  static constexpr std::size_t kPageBytes = 4096;
+  struct Page {
+    int shift = 2;
+    std::vector<Cell> cells = {};
+  };
+  Page& page_for(std::size_t begin, std::size_t bytes);  // its granules become as narrow as the access
+  std::vector<Page> pages_;
   std::vector<bool> initialized_;
 };
 

@@ -132,8 +132,11 @@ bool store(Warp& warp, const Op& op, std::uint32_t lanes) {
     for (std::size_t i = 0; i < num; ++i) {
       const std::uint64_t bits = warp.bits(op.from[i + 1], lane);
       std::memcpy(place.data + i * elem, &bits, elem);
-      const bool undefined = (warp.poison(op.from[i + 1]) >> lane & 1U) != 0;
-      if (undefined && place.shadow != nullptr) place.shadow->set_initialized(place.offset + i * elem, elem, false);
+      if ((warp.poison(op.from[i + 1]) >> lane & 1U) == 0) continue;
+      if (place.space == Space::global) {
+        warp.fault(fmt::format("lane {} stores a value that nobody has written or waited for", lane));
+      }
+      if (place.shadow != nullptr) place.shadow->set_initialized(place.offset + i * elem, elem, false);
     }
     if (op.order != Order::weak && place.shadow != nullptr) warp.strong_store(place, op, 1U << lane, false);
   });

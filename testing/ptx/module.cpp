@@ -64,6 +64,7 @@ class Reader {
   }
   void skip_past(char end) {
     while (at_ < text_.size() && text_[at_] != end) line_ += text_[at_++] == '\n' ? 1 : 0;
+    if (end == '\n') ++line_;
     ++at_;
   }
   // Skips a block in braces, whose opening brace comes next.
@@ -176,9 +177,32 @@ class EntryReader {
     reader_.expect('{');
     scopes_.emplace_back();
     while (!scopes_.empty()) statement();
+    define_halves();
   }
 
  private:
+  // Compilers build words of which they need one half, and mask out the other: a register that nothing writes. That
+  // half becomes an arbitrary number, so that a value which depends on it is a wrong result and not an undefined one.
+  void define_halves() {
+    constexpr std::uint64_t kArbitrary = 0x7fa5;
+    std::vector<bool> written(entry_.registers.size());
+    for (const Instruction& one : entry_.instructions) {
+      if (one.operands.empty()) continue;
+      const Operand& to = one.operands.front();
+      if (to.reg >= 0) written[static_cast<std::size_t>(to.reg)] = true;
+      for (const Operand& part : to.parts) {
+        if (part.reg >= 0) written[static_cast<std::size_t>(part.reg)] = true;
+      }
+    }
+    for (Instruction& one : entry_.instructions) {
+      if (one.opcode != "mov.b32" || one.operands.size() != 2) continue;
+      for (Operand& part : one.operands[1].parts) {
+        if (part.reg >= 0 && !written[static_cast<std::size_t>(part.reg)])
+          part = {.kind = Operand::Kind::immediate, .bits = kArbitrary};
+      }
+    }
+  }
+
   void parameters() {
     if (!reader_.take('(')) return;
     std::size_t offset = 0;

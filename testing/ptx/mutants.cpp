@@ -109,7 +109,13 @@ void order(const Instruction& i, Mutations& make) {
 }
 
 void values(const Instruction& i, Mutations& make) {
-  if (starts(i, "shfl.sync")) make.operand("shfl width", "1 lane for those given", i.operands.size() - 2, 0x1f1f);
+  if (starts(i, "shfl.sync")) {
+    const std::size_t step = i.operands.size() - 3;
+    const std::string given = i.operands[step].kind == Operand::Kind::immediate
+                                  ? " by " + std::to_string(i.operands[step].bits)
+                                  : std::string();
+    make.operand("shfl width", "1 lane for those given" + given, step + 1, 0x1f1f);
+  }
   constexpr std::uint64_t kSwizzle = std::uint64_t{3} << 62;
   for (std::size_t o = 0; o < i.operands.size(); ++o) {
     const Operand& operand = i.operands[o];

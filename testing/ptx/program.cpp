@@ -27,6 +27,10 @@ constexpr NamedType kTypes[] = {
     {"f32", Type::f32, 4, false},   {"f64", Type::f64, 8, false},
 };
 
+constexpr bool (*kDecoders[])(Program&, Op&) = {decode_control,     decode_memory_barrier, decode_arithmetic,
+                                                decode_predicate,   decode_conversion,     decode_memory,
+                                                decode_tensor_copy, decode_tensor};
+
 const NamedType& facts_of(Type type) {
   return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const NamedType& one) { return one.type == type; });
 }
@@ -53,6 +57,10 @@ std::vector<std::string> parts_of(const std::string& opcode) {
     begin = end + 1;
   }
   return parts;
+}
+
+bool has(const std::vector<std::string>& parts, std::string_view wanted) {
+  return std::find(parts.begin(), parts.end(), wanted) != parts.end();
 }
 
 Slot Program::new_slot(int bytes) {
@@ -158,8 +166,7 @@ Program::Program(std::shared_ptr<const Entry> entry) : entry_(std::move(entry)) 
     op.guard_negated = instruction.guard_negated;
     bool known = false;
     try {
-      known = decode_control(*this, op) || decode_arithmetic(*this, op) || decode_memory(*this, op) ||
-              decode_tensor(*this, op);
+      known = std::any_of(std::begin(kDecoders), std::end(kDecoders), [&](auto decode) { return decode(*this, op); });
     } catch (const core::Error& error) {
       throw core::Error(core::Failure::usage, fmt::format("{}: {}: {}: {}", entry_->name, entry_->place_of(instruction),
                                                           instruction.opcode, error.what()));

@@ -143,11 +143,16 @@ inline constexpr int kRankShift = 24;
 // Fills run, operands and modifiers of the operation; false if the instruction is not known. One function per chapter
 // of the PTX ISA's instruction set.
 bool decode_arithmetic(Program& program, Op& op);
+bool decode_predicate(Program& program, Op& op);
+bool decode_conversion(Program& program, Op& op);
 bool decode_memory(Program& program, Op& op);
 bool decode_control(Program& program, Op& op);
+bool decode_memory_barrier(Program& program, Op& op);
 bool decode_tensor(Program& program, Op& op);
+bool decode_tensor_copy(Program& program, Op& op);
 
 // The parts of an opcode: "ld", "global", "f32".
 std::vector<std::string> parts_of(const std::string& opcode);
+bool has(const std::vector<std::string>& parts, std::string_view wanted);
 
 }  // namespace lockstep::ptx

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "collectives/backends/places.h"
+#include "testing/ptx/equal_mutants.h"
 #include "testing/ptx/machine.h"
 #include "testing/ptx/module.h"
+#include "testing/ptx/mutant_runs.h"
 #include "testing/ptx/mutants.h"
 #include "testing/ptx/program.h"
 
@@ -210,6 +212,25 @@ TEST(PtxInstructions, ComputeWhatTheIsaSays) {
   }
 }
 
+TEST(PtxInstructions, TheHalfOfAWordThatIsMaskedOutMayBeUndefined) {
+  const std::string word = "ld.global.u32 %r1, [%rd0];\nmov.b32 {%rs1, %rs2}, %r1;\nmov.b32 %r2, {%rs7, %rs2};\n";
+  const std::string use = "and.b32 %r3, %r2, -65536;\nst.global.u32 [%rd0+64], %r3;";
+  KernelRun run{.entry = entry_of("mov.u32 %r31, %tid.x;\nsetp.ne.s32 %p1, %r31, 0;\n@%p1 ret;\n" + word + use)};
+  run.memory[0] = 0x12345678;
+  EXPECT_EQ(run(), "");
+  EXPECT_EQ(run.memory[8], 0x12340000U);
+}
+
+TEST(PtxInstructions, LinesAreThoseOfTheFile) {
+  const auto path = std::filesystem::temp_directory_path() / ("lines_" + std::to_string(::getpid()) + ".ptx");
+  std::ofstream(path) << ".version 9.0\n.target sm_90\n.address_size 64\n.entry first()\n.maxntid 512, 1, 1\n"
+                         ".minnctapersm 2\n{\n\tret;\n}\n.entry second()\n.maxntid 32, 1, 1\n{\n\tret;\n}\n";
+  const Module module = Module::read(path.string());
+  std::filesystem::remove(path);
+  EXPECT_EQ(module.entry("first")->instructions.at(0).line, 8);
+  EXPECT_EQ(module.entry("second")->instructions.at(0).line, 13);
+}
+
 TEST(PtxInstructions, AnUnknownOneIsNamed) {
   try {
     Program program(entry_of("frobnicate.u32 %r1, %r2;"));
@@ -230,7 +251,7 @@ const std::string kAddresses =
 
 TEST(PtxRaces, AStoreToSharedMemoryIsReadAfterABarrier) {
   const std::string write = "st.shared.u32 [%r2], %r1;\n";
-  const std::string read = "ld.shared.u32 %r7, [%r3];\nst.global.u32 [%rd2], %r7;";
+  const std::string read = "ld.shared.u32 %r7, [%r3];\n";
   EXPECT_EQ(fault_of(kAddresses + write + "bar.sync 0;\n" + read, kShared), "");
   expect_fault(fault_of(kAddresses + write + read, kShared), "without order between them");
 }
@@ -278,6 +299,7 @@ TEST(PtxMemory, AccessesAreInsideAlignedAndOfWrittenBytes) {
                "a value that nobody has written");
   expect_fault(fault_of("add.s32 %r1, %r2, 1;\nsetp.eq.s32 %p1, %r1, 0;\n@%p1 ret;"),
                "a value that nobody has written");
+  expect_fault(fault_of("st.global.u32 [%rd0], %r2;"), "stores a value that nobody has written");
 }
 
 TEST(PtxBarriers, ThatCannotEndAreReported) {
@@ -292,6 +314,16 @@ TEST(PtxBarriers, ThatCannotEndAreReported) {
                "bar.warp.sync -1;",
                "", 1, 32),
       "wait for each other");
+}
+
+TEST(PtxBarriers, ABlockOfAClusterStaysUntilOthersHaveReadItsMemory) {
+  const std::string meet = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n";
+  const std::string read =
+      "mov.u32 %r1, words;\nst.shared.u32 [%r1], 7;\n" + meet +
+      "mov.u32 %r2, %cluster_ctarank;\nxor.b32 %r2, %r2, 1;\nmapa.shared::cluster.u32 %r3, %r1, %r2;\n"
+      "ld.shared::cluster.u32 %r4, [%r3];\n";
+  EXPECT_EQ(fault_of(read + meet, kShared, 2, 32, 2), "");
+  expect_fault(fault_of(read, kShared, 2, 32, 2), "which has ended");
 }
 
 TEST(PtxBarriers, AWordInSharedMemoryEndsItsPhaseAfterItsArrivals) {
@@ -364,6 +396,35 @@ TEST(PtxMutants, AreMadeOfEverySynchronization) {
   EXPECT_EQ(all[0].kind, "bar.sync");
   EXPECT_EQ(all[1].what, "left out");
   EXPECT_EQ(all[2].changed.opcode, "fence.acq_rel.cta");
+}
+
+// A file of mistakes that change nothing.
+std::vector<EqualMutants> read_equal(const std::string& text) {
+  const auto path = std::filesystem::temp_directory_path() / ("equal_" + std::to_string(::getpid()) + ".txt");
+  std::ofstream(path) << text;
+  const std::shared_ptr<void> at_the_end(nullptr, [&](void*) { std::filesystem::remove(path); });
+  return read_equal_mutants(path.string());
+}
+
+TEST(PtxMutants, ThatChangeNothingAreNamedByKindEntryAndPlace) {
+  const auto all = read_equal("# comment\n\nbar.sync | softmax | left out, bar.sync | only for speed\n");
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].why, "only for speed");
+  Mutant mutant{.entry = "_Z7softmax",
+                .mutation = {.what = "left out", .kind = "bar.sync", .changed = {}},
+                .place = "bar.sync, PTX"};
+  EXPECT_TRUE(all[0].contain(mutant));
+  mutant.mutation.kind = "fence";
+  EXPECT_FALSE(all[0].contain(mutant));
+  EXPECT_TRUE(read_equal_mutants("").empty());
+  try {
+    read_equal("bar.sync | softmax | only for speed\n");
+    FAIL();
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find(":1: 'bar.sync | softmax | only for speed'; allowed: KIND | ENTRY"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

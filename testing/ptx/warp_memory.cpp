@@ -73,6 +73,9 @@ Warp::Place Warp::locate(Space space, std::uint64_t address, std::size_t bytes, 
       if (rank > block_.cluster.size())
         fault(fmt::format("lane {}: shared address {:#x} names no block", lane, address));
       Block& block = rank == 0 ? block_ : *block_.cluster[rank - 1];
+      if (&block != &block_ && block.has_ended()) {
+        fault(fmt::format("lane {} accesses shared memory of block {}, which has ended", lane, block.number));
+      }
       outside(at, block.shared.size());
       return {&block.shared[at], &block.shadow, at, &block, nullptr, space};
     }

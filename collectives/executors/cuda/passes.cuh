@@ -106,10 +106,14 @@ __device__ __forceinline__ void combine_range(const BlockState& state, const Dev
       }
     }
 #pragma unroll
-    for (int i = 0; i < kPacks * kItems; ++i) {
-      const auto value = values[i / kItems][i % kItems];
-      packs.packs[i / kItems].items[i % kItems] =
-          kernels::narrowed<T>(average_over > 0 ? kernels::averaged(value, average_over) : value);
+    for (int p = 0; p < kPacks; ++p) {
+      if (p * stride >= left) continue;  // not loaded, and divisions and roundings branch on their operands
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        const auto value = values[p][i];
+        packs.packs[p].items[i] =
+            kernels::narrowed<T>(average_over > 0 ? kernels::averaged(value, average_over) : value);
+      }
     }
     for (std::uint32_t k = 0; k < instruction.num_destinations; ++k) {
       packs.store(elements<T>(state.destinations[k], at), stride, left);
