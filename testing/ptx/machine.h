@@ -220,9 +220,10 @@ class Block {
   bool has_ended() const;
 
   LaunchState& launch;
-  std::uint64_t number;  // in the grid
-  std::uint32_t rank;    // in its cluster
-  std::int32_t id;       // unique
+  std::uint64_t number;    // in the grid
+  std::uint32_t rank;      // in its cluster
+  int multiprocessor = 0;  // on which it is
+  std::int32_t id;         // unique
   std::vector<Block*> cluster;
   std::vector<std::byte> shared;
   Shadow shadow;
@@ -274,7 +275,7 @@ struct Options {
 
 class Machine {
  public:
-  explicit Machine(const Options& options) : options_(options), random_(options.seed) {}
+  explicit Machine(const Options& options) : options_(options), random_(options.seed) { reset(); }
 
   void begin(const cuda_stand_in::Launch& launch, std::shared_ptr<const Program> program);
   // Goes on for some turns; returns the launches that ended, with what they counted.
@@ -310,8 +311,17 @@ class Machine {
   void later(std::function<void()> work) { in_flight_.push_back(std::move(work)); }
 
  private:
+  // Room on a multiprocessor.
+  struct Room {
+    std::size_t shared_bytes = 0;
+    std::uint64_t threads = 0;
+    int blocks = 0;
+  };
   void start_blocks(LaunchState& launch);
-  bool has_room(const LaunchState& launch) const;
+  std::vector<int> places_for(const LaunchState& launch);
+  void take(const LaunchState& launch, int multiprocessor);
+  void give_back(const Block& block);
+  bool has_room(const LaunchState& launch, int multiprocessor) const;
   void complete_some();
   void collect(std::vector<Ended>& ended);
   void watch_progress();
@@ -321,6 +331,7 @@ class Machine {
   core::Random random_;
   GlobalMemory memory_;
   std::map<std::uint64_t, std::unique_ptr<LaunchState>> running_;
+  std::vector<Room> rooms_;  // [multiprocessor]
   std::vector<std::function<void()>> in_flight_;
   std::vector<Owner> owners_{1};
   std::int32_t blocks_ = 0;
@@ -331,7 +342,7 @@ class Machine {
   std::uint64_t stalled_turns_ = 0;
   std::chrono::steady_clock::time_point stalled_since_{};
   bool reached_mutant_ = false;
-  std::size_t window_ = 8;  // blocks that take turns, until all of them wait
+  std::size_t window_ = 0;  // blocks that take turns, until all of them wait
 };
 
 template <class T>
