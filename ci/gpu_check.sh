@@ -161,7 +161,7 @@ lacks() {
   case $1 in
     - | gpu | again) return 1 ;;
     python) [ -z "$python" ] && echo "there is no python3" ;;
-    torch) ! has_torch && echo "${python:-python3} has no PyTorch" ;;
+    torch) ! has_torch && echo "${python:-python3} has no PyTorch 2.5 or newer" ;;
     sanitizer) [ -z "$sanitizer" ] && echo "compute-sanitizer was not found" ;;
     ncu) [ -z "$ncu" ] && echo "Nsight Compute (ncu) was not found" ;;
     nccl*) ! is_at_least "${nccl_version:-0}" "${1#*=}" && echo "NCCL is ${nccl_version:-unknown}; allowed: ${1#*=} or newer" ;;
@@ -170,7 +170,7 @@ lacks() {
 }
 
 has_torch() {
-  [ -n "$python" ] && "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
+  [ -n "$python" ] && is_at_least "$("$python" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || echo 0)" 2.5
 }
 
 library_path() { echo "$bundle/lib$found_folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"; }
@@ -197,7 +197,8 @@ run_step() {
   result[$name]=$("${dry}verdict" "$name" "$status" "$output")
   echo "${result[$name]}, ${seconds[$name]} s"
   { echo "===== $name: ${result[$name]}, ${seconds[$name]} s"; cat "$output"; } >>"$log"
-  [ -n "$no_gpu" ] || no_gpu=$(grep -om1 'no CUDA device: .*' "$output")
+  # A PyTorch that sees no GPU may have been built without CUDA.
+  [[ -n $no_gpu || ${command[$name]} == *'{python}'* ]] || no_gpu=$(grep -om1 'no CUDA device: .*' "$output")
   case ${result[$name]} in
     ok) tail -n 8 "$output" ;;
     left\ out* | ran*) ;;
@@ -237,7 +238,6 @@ words_of() {
     word=${word//'{B}'/$bundle} word=${word//'{O}'/$records} word=${word//'{S}'/$scripts} word=${word//'{python}'/$python}
     word=${word//'{ncu}'/$ncu}
     printf '%s\n' "${word//'{sanitizer}'/$sanitizer}"  # echo would take a word -e as its own
-    [[ -z $dry || $word != */all_reduce_perf ]] || printf '%s\n' -c 0  # no results are compared
   done
 }
 
@@ -257,12 +257,15 @@ verdict() {
        fi ;;
     124 | 137) echo "killed: it took more than ${limit[$1]} s" ;;
     *) absent=$(grep -om1 '[A-Za-z]* cannot be opened (add its folder' "$3" | cut -d' ' -f1)
-      if [ -n "$absent" ]; then echo "left out: $absent was not found"; else echo "failed with status $2"; fi ;;
+      if [ -n "$absent" ]; then echo "left out: $absent was not found"
+      elif grep -q '^no CUDA device: PyTorch' "$3"; then echo "left out: $(grep -om1 '^no CUDA device: PyTorch.*' "$3")"
+      else echo "failed with status $2"; fi ;;
   esac
 }
 
-# The same in a dry run, in which a wrong result (status 7, or 1 of a test program) is no failure: nothing was computed. The
-# stand-in's report has a line for each launch that it refused, and a last one. Records of nothing are not kept.
+# The same in a dry run. Programs do not compare results where nothing is computed (core::Device::computes()); one that does, and
+# reports wrong ones (status 7), has not failed. The stand-in's report has a line for each launch that it refused, and a last one.
+# Records of nothing are not kept.
 dry_verdict() {
   local report=$records/stand_in_report.txt launched refused error
   rm -f "$records"/*.json*
@@ -274,8 +277,9 @@ dry_verdict() {
     124 | 137) verdict "$@" ;;
     *) if [ -n "$refused" ]; then echo "failed: a launch was $refused"
        elif [ -n "$error" ]; then echo "failed: $error"
-       elif [[ $2 == [017] ]] && [ -n "$launched" ]; then echo "ran: $launched launches, results not computed"
-       else echo "failed with status $2"; fi ;;
+       elif [[ $2 == [07] ]] && [ -n "$launched" ]; then echo "ran: $launched launches, results not computed"
+       elif [ "$2" = 0 ]; then echo "failed: it did not use the stand-in"
+       else verdict "$@"; fi ;;
   esac
 }
 
@@ -336,7 +340,7 @@ trap finish EXIT
 trap 'exit 143' TERM INT HUP
 if [ -f "$bundle/stand_in.txt" ]; then
   dry=dry_
-  for name in "${names[@]}"; do limit[$name]=$((3 * limit[$name])); done  # references are computed by what cores there are
+  for name in "${names[@]}"; do limit[$name]=$((3 * limit[$name])); done  # every rank needs a core
 fi
 hold_gpus
 { find_libraries; describe; } >"$log" 2>&1

@@ -271,6 +271,7 @@ def test_a_dry_run_judges_no_results_but_refused_launches(bundle):
     said = {"wrong": "echo launched 12 >>$LOCKSTEP_STAND_IN_REPORT; echo '{}' >$1/wrong.jsonl; exit 7",
             "refused": "echo 'refused 2 x k: 49152 bytes' >>$LOCKSTEP_STAND_IN_REPORT; exit 2",
             "cuda": "echo 'copy failed on rank 0: no such stream (cudaErrorInvalidResourceHandle)'; exit 1",
+            "test": "echo launched 3 >>$LOCKSTEP_STAND_IN_REPORT; exit 1",
             "usage": "echo launched 0 >>$LOCKSTEP_STAND_IN_REPORT; exit 6", "crash": "exit 139"}
     for name, text in said.items():
         bundle.program(f"bin/{name}", text)
@@ -279,9 +280,22 @@ def test_a_dry_run_judges_no_results_but_refused_launches(bundle):
     assert table_of(done.stdout) == {
         "wrong": "ran: 12 launches, results not computed", "refused": "failed: a launch was refused 2 x k: 49152 bytes",
         "cuda": "failed: copy failed on rank 0: no such stream (cudaErrorInvalidResourceHandle)",
-        "usage": "failed with status 6", "crash": "failed with status 139"}
+        "test": "failed with status 1", "usage": "failed with status 6", "crash": "failed with status 139"}
     assert done.returncode == 1 and "wrong.jsonl" not in packed(bundle)
-    assert "dry run without a GPU, nothing was computed: 1 steps well, 4 failed" in (bundle.out / "summary.html").read_text()
+    assert "dry run without a GPU, nothing was computed: 1 steps well, 5 failed" in (bundle.out / "summary.html").read_text()
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_pytorch_without_cuda_is_left_out_alone(bundle, dry):
+    if dry:
+        (bundle.folder / "stand_in.txt").write_text("")
+    bundle.program("peer.py", "")
+    (bundle.folder / "peer.py").write_text("import sys; sys.exit('no CUDA device: PyTorch sees none')")
+    bundle.program("bin/last", "echo launched 1 >>${LOCKSTEP_STAND_IN_REPORT:-/dev/null}")
+    bundle.steps.write_text("peer | 1/5 | gpu python | {python} {B}/peer.py\nlast | 1/5 | gpu | {B}/bin/last\n")
+    table = table_of(bundle.run().stdout)
+    assert table["peer"] == "left out: no CUDA device: PyTorch sees none"
+    assert table["last"] == ("ran: 1 launches, results not computed" if dry else "ok")
 
 
 @pytest.mark.parametrize("words, expected", [([], "needs OUT"), (["{out}"], "is no bundle; ci/gpu_build.sh makes one")])

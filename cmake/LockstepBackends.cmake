@@ -49,9 +49,10 @@ if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cublasLt)
   set(cuda_found TRUE)
 endif()
 lockstep_decide_backend(CUDA "${cuda_found}" "CUDA toolkit ${CUDAToolkit_VERSION} (with nvcc and cuBLASLt)")
-# A process has one CUDA runtime: if several of our libraries are shared, they share it.
+# A process has one CUDA runtime: if several of our libraries are shared, they share it. CI's is shared, too, so that a
+# stand-in can take its place (ci/gpu_dry_run.sh).
 set(LOCKSTEP_CUDART CUDA::cudart_static)
-if(LOCKSTEP_LIBRARIES STREQUAL "SHARED")
+if(LOCKSTEP_LIBRARIES STREQUAL "SHARED" OR LOCKSTEP_QUICK_BUILD)
   set(LOCKSTEP_CUDART CUDA::cudart)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 endif()

@@ -23,6 +23,7 @@ STUDIES = {
     "links": "every algorithm on emulated links with its prediction",
     "steps": "training steps with predictions from a calibrated machine",
     "build_cost": "CPU seconds that building two revisions takes",
+    "counts": "what GPU kernels do, counted without a GPU",
     "sass": "instructions of compiled CUDA kernels with the number that memory allows",
 }
 

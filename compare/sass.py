@@ -19,8 +19,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+from reports.analysis.roofline.counted import H100
+
 TARGETS: list[str] = []
-MULTIPROCESSORS, SCHEDULERS, LANES, CLOCK_HZ, MEMORY_BYTES_A_S = 132, 4, 32, 1.755e9, 3.35e12
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,6 @@ def kernels_of(sass: str, usage: str) -> list[Kernel]:
     return kernels
 
 
-def allowed(element_bytes: float) -> float:
-    return MULTIPROCESSORS * SCHEDULERS * LANES * CLOCK_HZ / MEMORY_BYTES_A_S * element_bytes
-
-
 def rows(kernel: Kernel, name: str, element_bytes: float) -> list[str]:
     head = f"{name}: {kernel.registers} registers, {kernel.stack_bytes} bytes of stack, {len(kernel.instructions)} in all"
     lines = [head]
@@ -100,7 +97,7 @@ def rows(kernel: Kernel, name: str, element_bytes: float) -> list[str]:
         special = sum(i.operation.startswith("MUFU") for i in loop)
         lines.append(f"  loop at {loop[0].address:#06x}: {len(loop):5d} instructions, {moved:4d} bytes, {elements:5.1f} elements:"
                      f" {len(loop) / elements:6.1f} per element, {special / elements:.1f} MUFU;"
-                     f" allowed {allowed(element_bytes):.1f}")
+                     f" allowed {H100.allowed_per_byte * element_bytes:.1f}")
     return lines
 
 

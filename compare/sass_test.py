@@ -42,7 +42,6 @@ def test_a_loop_that_contains_another_is_no_inner_one():
 
 
 def test_instructions_are_held_against_memory():
-    assert sass.allowed(4) == pytest.approx(35.4, abs=0.05)  # 29.65e12 a second over 0.8375e12 elements
     (_, line) = sass.rows(sass.kernels_of(SASS, USAGE)[0], "copy", 9)
     assert "5 instructions,   18 bytes,   2.0 elements:    2.5 per element, 0.5 MUFU; allowed 79.7" in line
 

@@ -107,6 +107,10 @@ class Device {
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+
+  // False on a stand-in for a GPU that runs no kernels (docs/gpu.md, "The dry run"): nobody draws inputs for it, or
+  // compares its results.
+  virtual bool computes() const { return true; }
 };
 
 // Graphs of captured work.

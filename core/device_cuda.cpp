@@ -91,6 +91,16 @@ class CudaDevice final : public Device {
   std::string name() const override { return info_.name; }
   int index() const override { return info_.index; }
   bool is_host_memory() const override { return false; }
+  // No driver has a function of this name: only the stand-in answers to it (testing/cuda_stand_in).
+  bool computes() const override {
+    context_->activate();
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult answer{};
+    const cudaError_t status = cudaGetDriverEntryPointByVersion("lockstep_computes_nothing", &function, CUDART_VERSION,
+                                                                cudaEnableDefault, &answer);
+    cudaGetLastError();
+    return status != cudaSuccess || answer != cudaDriverEntryPointSuccess;
+  }
 
   void* allocate(std::size_t size_bytes) override { return pool_->allocate(size_bytes); }
   void release(void* memory) override { pool_->release(memory); }

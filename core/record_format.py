@@ -9,7 +9,7 @@ value. The schema also uses
   x-computed   a C++ expression of the struct `r`: the field is computed when the record is written, and is not a member
   x-written    a C++ expression that is written instead of the member itself
   x-ordered    an object with arbitrary names keeps their order of insertion; otherwise they are sorted
-  x-writer     "python": only ci/gate.py or reports/ writes this, so there is no C++ for it
+  x-writer     who else writes this ("python": ci/gate.py or reports/; "ptx_check"), so that there is no C++ for it here
   x-intro      text that the page shows before the fields of a kind of line
   x-cpp        the C++ type of a value of several types
 A field that is not required, cannot be null and has no default is omitted from a line if it has no value.
@@ -46,7 +46,7 @@ class Format:
 
     def _collect(self, schema: Schema, found: dict[str, Schema]) -> None:
         schema = self.resolved(schema)
-        if schema.get("x-writer") == "python" or "x-computed" in schema:
+        if "x-writer" in schema or "x-computed" in schema:
             return
         inner = [*schema.get("properties", {}).values(), *schema.get("prefixItems", [])]
         inner += [schema[word] for word in ("items", "additionalProperties") if word in schema]
@@ -62,7 +62,7 @@ class Format:
             schema = dict(self.resolved(given))
             if name not in struct.get("required", fields) and "default" not in given:
                 schema.pop("default", None)
-            if schema.get("x-writer") != "python":
+            if "x-writer" not in schema:
                 yield name, schema
 
 
@@ -139,7 +139,7 @@ def cpp_files(form: Format) -> dict[str, str]:
     note = "// Made by core/record_format.py from docs/record.schema.json, which describes each field.\n"
     structs = form.structs()
     kinds = [form.schema["$defs"][kind] for kind in form.kinds]
-    lines_of = [kind["title"] for kind in kinds if kind.get("x-writer") != "python"]
+    lines_of = [kind["title"] for kind in kinds if "x-writer" not in kind]
     header = [note + "#pragma once\n", "#include <cstdint>\n#include <map>\n#include <optional>\n#include <string>\n"
               "#include <utility>\n#include <variant>\n#include <vector>\n", "namespace lockstep::core {\n",
               "template <class T>\nusing Named = std::vector<std::pair<std::string, T>>;  // in the order in which they are drawn\n"

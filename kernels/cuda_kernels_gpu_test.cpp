@@ -26,12 +26,6 @@
 namespace lockstep::kernels {
 namespace {
 
-// result_errors(), without computing the reference in a dry run.
-std::string errors_of(KernelCase kernel_case, std::uint64_t seed, const CaseRunner& runner, int misalign_elems = 0) {
-  if (!core::results_are_computed()) kernel_case.reference = [](ReferenceData<double>& /*data*/) {};
-  return result_errors(kernel_case, seed, runner, misalign_elems);
-}
-
 class CudaContextTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -65,8 +59,8 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaKernelsTest, testing::ValuesIn(kKernelFam
 
 TEST_P(CudaKernelsTest, ResultsAreTheReferences) {
   for (const KernelCase& kernel_case : GetParam().test_cases()) {
-    EXPECT_EQ(errors_of(kernel_case, 1, runner()), "");
-    EXPECT_EQ(errors_of(kernel_case, 2, runner(), 1), "") << "each operand one element off its alignment";
+    EXPECT_EQ(result_errors(kernel_case, 1, runner()), "");
+    EXPECT_EQ(result_errors(kernel_case, 2, runner(), 1), "") << "each operand one element off its alignment";
   }
 }
 
@@ -81,7 +75,7 @@ TEST_P(CudaKernelsTest, AGraphGivesTheSameBits) {
     const auto updates = [](const CaseOperand& operand) { return operand.access == Access::update; };
     if (!kernel_case.deterministic || std::any_of(kernel_case.operands.begin(), kernel_case.operands.end(), updates))
       continue;
-    const ReferenceData<double> inputs = draw_inputs(kernel_case, 4);
+    const ReferenceData<double> inputs = inputs_for(*device, kernel_case, 4);
     CaseMemory memory(*device, kernel_case);
     memory.fill(inputs);
     kernel_case.run(memory.pointers(), *context);
@@ -105,6 +99,7 @@ TEST_F(CudaContextTest, TheWorkspaceGrowsAndStays) {
 }
 
 TEST_F(CudaContextTest, WhatIsBehindAGateBeginsWhenItIsOpened) {
+  if (!device->computes()) GTEST_SKIP() << core::kNothingComputed;
   StreamGate gate(*cuda);
   for (int turn = 0; turn < 3; ++turn) {
     gate.close();
@@ -117,6 +112,7 @@ TEST_F(CudaContextTest, WhatIsBehindAGateBeginsWhenItIsOpened) {
 }
 
 TEST_F(CudaContextTest, MemoryLoopsTouchEveryElementOnce) {
+  if (!device->computes()) GTEST_SKIP() << core::kNothingComputed;
   constexpr std::int64_t kCount = 1'000'000;
   const std::vector<float> ones(kCount, 1);
   const std::vector<float> twos(kCount, 2);
@@ -140,6 +136,7 @@ TEST_F(CudaContextTest, MemoryLoopsTouchEveryElementOnce) {
 }
 
 TEST_F(CudaContextTest, AGateThatNobodyOpensOpensItself) {
+  if (!device->computes()) GTEST_SKIP() << core::kNothingComputed;
   StreamGate gate(*cuda, std::chrono::milliseconds(20));
   gate.close();
   stream->synchronize();
@@ -159,7 +156,7 @@ class Wgmma : public CudaContextTest, public testing::WithParamInterface<core::D
   void expect_right(KernelCase kernel_case) {
     ASSERT_EQ(kernel_case.implementation(*context), "wgmma") << kernel_case.name();
     kernel_case.deterministic = true;
-    EXPECT_EQ(errors_of(kernel_case, 1, runner()), "");
+    EXPECT_EQ(result_errors(kernel_case, 1, runner()), "");
     EXPECT_EQ(determinism_errors(kernel_case, 3, {runner(), runner()}), "");
   }
 };
@@ -218,10 +215,10 @@ TEST_P(AttentionWgmma, BackwardOfManyBlocksIsTheReferences) {
 // Operands that are not aligned are computed by mma.
 TEST_P(AttentionWgmma, WhatItDoesNotTakeIsRightToo) {
   const KernelCase kernel_case = case_of(shaped(AttentionForward{.shape = {1, 2, 130, 130, 64}}, GetParam()));
-  EXPECT_EQ(errors_of(kernel_case, 2, runner(), 1), "");
+  EXPECT_EQ(result_errors(kernel_case, 2, runner(), 1), "");
   const KernelCase narrow = case_of(shaped(AttentionForward{.shape = {1, 2, 130, 130, 32}}, GetParam()));
   EXPECT_EQ(narrow.implementation(*context), "mma");
-  EXPECT_EQ(errors_of(narrow, 1, runner()), "");
+  EXPECT_EQ(result_errors(narrow, 1, runner()), "");
 }
 
 // Groups that are empty, end within a tile, fill one, or need several.
@@ -241,10 +238,11 @@ TEST_P(ExpertsWgmma, ManyTilesAreTheReferences) {
 // Operands that are not aligned, or whose rows are not whole pieces, are computed by cuBLASLt.
 TEST_P(ExpertsWgmma, WhatItDoesNotTakeIsRightToo) {
   const GroupedShape shape{{5, 0, 33}, 72, 136};
-  EXPECT_EQ(errors_of(case_of(shaped(GroupedGemmForward{.shape = shape}, GetParam()), "shifted"), 2, runner(), 1), "");
+  EXPECT_EQ(result_errors(case_of(shaped(GroupedGemmForward{.shape = shape}, GetParam()), "shifted"), 2, runner(), 1),
+            "");
   const KernelCase odd = case_of(shaped(GroupedGemmForward{.shape = {{5, 0, 33}, 17, 9}}, GetParam()), "odd");
   EXPECT_EQ(odd.implementation(*context), "cublaslt");
-  EXPECT_EQ(errors_of(odd, 1, runner()), "");
+  EXPECT_EQ(result_errors(odd, 1, runner()), "");
 }
 
 }  // namespace

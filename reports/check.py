@@ -9,7 +9,7 @@ from reports.analysis.results import PanelResult
 from reports.analysis.roofline.findings import ABOVE
 from reports.analysis.roofline.rooflines import Case, case_of, drift_of, Roofline, way_text
 from reports.analysis.steps.schedules import repeated
-from reports.records import Ceiling, Kernel, Machine, Records, ScheduleLine
+from reports.records import Ceiling, Kernel, KernelCount, Machine, Records, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, short
 
 
@@ -98,7 +98,7 @@ def _builds(records: Records) -> Iterable[Note]:
 
 def _bases(records: Records) -> Iterable[Note]:
     lines, word = records.lines, _word_for(records)
-    counts = Counter(line.basis for line in lines if not isinstance(line, Ceiling))
+    counts = Counter(line.basis for line in lines if not isinstance(line, (Ceiling, KernelCount)))
     for basis, meaning in (("emulated", "in wall-clock time, over links or kernels of a stated speed"),
                            ("simulated", "computed in virtual time, not run")):
         if counts[basis]:

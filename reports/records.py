@@ -11,6 +11,7 @@ Link = class_of("LinkRecord")  # an emulated one
 PlanCounts = class_of("PlanRecord")
 Stats = class_of("StatsRecord")
 Ceiling = class_of("CeilingRecord")
+KernelCount = class_of("KernelCountRecord")
 Task = class_of("TaskRecord")  # -1: of no stage, of no microbatch, of the whole stage. Times are ms from the step's start
 Times = class_of("StageTimesRecord")
 Memory = class_of("MemoryRecord")

@@ -21,7 +21,7 @@ import pytest
 from conftest import MPIRUN, ROOT, Programs, find_binaries
 
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")))
-TOOLS = ("cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch", "nsys", "ncu")  # of others: their flags are not checked
+TOOLS = ("nvcc", "cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch", "nsys", "ncu")  # of others: their flags are not checked
 SWEEP = "-b 1K -e 1K -n 1 -w 0 --ranks 2 -T 20"
 SMALL = {  # flags put behind those of the page; the last of a kind counts
     **{f"{name}_perf": SWEEP for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
@@ -46,9 +46,10 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"^ci/hosts/namespaces\.sh", "needs root; tests/test_lost_ranks.py runs it"),
     (r"ci/gpu_(build|check|dry_run)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
     (r"-m compare sass", "needs nvcc's cuobjdump"),
+    (r"^nvcc |ptx_check|counts\.jsonl", "needs nvcc; tests/test_gpu_counts.py runs it"),
     (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),
     (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/stored_test.py runs it"),
-    (r"-m compare (?!sass)", "measures for minutes, against other libraries"),
+    (r"-m compare (?!sass|counts)", "measures for minutes, against other libraries"),
     (r"/tests/\w+_test", "a test program"),
     (r" tests/test_\w+\.py ", "tries for minutes what the file tries for seconds as a test"),
     (r"--(transport|device) (cuda|nccl)|^nsys ", "needs a GPU"),

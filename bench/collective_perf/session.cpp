@@ -206,7 +206,7 @@ class Session {
 
   RowResult result_of(const Placement& placement) {
     RowResult result = combine(endpoint_.world, placement.operation, *placement.trial,
-                               {flags_.time_of, std::max(flags_.gpus_per_thread, 1)}, flags_.check);
+                               {flags_.time_of, std::max(flags_.gpus_per_thread, 1)}, placement.trial->checks());
     result.gpu_memory = gpu_memory();
     // Counting a plan takes longer than running it: rank 0 does it, and only if the counts are printed or recorded.
     const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());

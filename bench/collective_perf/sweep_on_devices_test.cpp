@@ -102,6 +102,13 @@ class QueueDevice final : public core::ForwardingDevice {
 
   std::string name() const override { return "Test GPU"; }
   int index() const override { return index_; }
+  bool computes() const override { return all_compute; }
+  void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
+    EXPECT_TRUE(all_compute) << "nobody reads inputs";
+    ForwardingDevice::copy_to_device(to, from, size_bytes);
+  }
+
+  static inline bool all_compute = true;
 
   void copy_on(core::Stream& stream, void* to, const void* from, std::size_t size_bytes) override {
     dynamic_cast<QueueStream&>(stream).queue([=, this] { copy_to_host(to, from, size_bytes); });
@@ -309,6 +316,19 @@ TEST_F(SweepOnDevices, RanksShareGpusAndEveryRowIsVerified) {
     EXPECT_EQ(lines[i]["graph_iterations"], 0);
     EXPECT_LT(lines[i]["queued_us"].get<double>(), lines[i]["time_us"].get<double>()) << "all work is done after it";
   }
+}
+
+TEST_F(SweepOnDevices, WhatNobodyComputesIsNotFilledAndNotCompared) {
+  QueueDevice::all_compute = false;
+  EXPECT_EQ(run("--ranks 2 -b 64 -e 64 -n 4 --algo two_shot"), 0) << printed_;
+  QueueDevice::all_compute = true;
+  const auto lines = records();
+  ASSERT_EQ(lines.size(), 3u);
+  for (std::size_t i : {1, 2}) {
+    EXPECT_TRUE(lines[i]["wrong"].is_null()) << lines[i];
+    EXPECT_EQ(lines[i]["iterations"], 4);
+  }
+  EXPECT_TRUE(has_printed("N/A"));
 }
 
 TEST_F(SweepOnDevices, TransportsOfOneSessionTakeTurns) {

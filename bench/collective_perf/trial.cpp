@@ -65,6 +65,7 @@ Trial::Trial(backends::Endpoint& endpoint, const Operation& operation, backends:
       prepared_(std::move(prepared)),
       verifier_(operation, endpoint.world.num_ranks(), options.seed,
                 prepared_.executor == "library" ? 2 : 0),  // libraries may scale before they sum
+      computes_(endpoint.device.computes()),
       rounds_(rounds) {
   lay_out_slots(pool);
 }
@@ -85,10 +86,11 @@ void Trial::lay_out_slots(std::byte* pool) {
   }
   iterations_per_sample_ =
       std::min(options_.iterations_per_sample, static_cast<int>(slots_.size()) / options_.calls_per_iteration);
-  if (!endpoint_.device.is_host_memory()) mirror_.resize(slot);
+  if (!endpoint_.device.is_host_memory() && computes_) mirror_.resize(slot);
 }
 
 void Trial::fill(int calls) {
+  if (!computes_) return;
   const int me = endpoint_.world.rank();
   const int ranks = endpoint_.world.num_ranks();
   for (int i = 0; i < calls; ++i) {
@@ -249,7 +251,7 @@ void Trial::drop_samples() {
 void Trial::run_batch(int most_samples) {
   const int samples = samples_of_a_batch(most_samples);
   time_batch(samples);
-  if (options_.check) check(samples * calls_per_sample());
+  if (checks()) check(samples * calls_per_sample());
 }
 
 namespace {

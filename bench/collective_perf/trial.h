@@ -70,6 +70,7 @@ class Trial {
   bool is_graph() const { return options_.graph; }
   int iterations_per_sample() const { return iterations_per_sample_; }
   int calls_of_a_batch() const { return static_cast<int>(slots_.size()); }  // at most
+  bool checks() const { return options_.check && computes_; }
 
  private:
   struct Slot {
@@ -94,6 +95,7 @@ class Trial {
   const TrialOptions options_;
   backends::Prepared prepared_;
   const collectives::Verifier verifier_;
+  const bool computes_;  // core::Device::computes()
   int iterations_per_sample_ = 1;
   std::vector<Slot> slots_;
   std::unique_ptr<core::Graph> graph_;  // graph of one sample, once it is captured

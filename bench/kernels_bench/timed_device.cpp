@@ -174,6 +174,7 @@ OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& kernel_case, c
   step_ = far_step(number_);
   pointers_.resize(slots_.size());
   memory_ = arena.at_least(shared_bytes_ + set_bytes_ * number_);
+  if (!arena.device().computes()) return;
   for (std::size_t set = 0; set < number_; ++set) fill_set(arena.device(), set, kernel_case, patterns);
 }
 

@@ -53,7 +53,9 @@ bool is_checkable(const kernels::KernelCase& kernel_case) {
 }
 
 Workbench::Workbench(const WorkbenchOptions& options)
-    : options_(options), device_(make_device(options.device, options.timeout)), arena_(*device_) {}
+    : options_(options), device_(make_device(options.device, options.timeout)), arena_(*device_) {
+  if (!device_->computes()) options_.check = false;
+}
 
 void Workbench::prepare(Instance& instance) {
   if (prepared_ == &instance) return;
@@ -102,7 +104,7 @@ void Workbench::take_case(const kernels::KernelCase& kernel_case) {
   }
   // Operands that are not checked need not be drawn completely, which takes 0.2 s for a case with 16 MB, unless an
   // input follows from others.
-  const bool exact = is_checkable(kernel_case) && (options_.check || kernel_case.derive);
+  const bool exact = is_checkable(kernel_case) && (options_.check || (kernel_case.derive && device_->computes()));
   patterns_ = exact ? exact_patterns(kernel_case, options_.seed) : short_patterns(kernel_case, options_.seed);
   case_ = &kernel_case;
 }

@@ -56,16 +56,32 @@ class Build:
 
     def records(self, name: str, words: Sequence[str], file: Path) -> Path:
         """Runs a command, which must write its records to the file; returns the file. Errors begin with `name`."""
-        command = [str(self.program(words[0])), *words[1:], "--json", str(file)]
+        return self._recorded(name, [str(self.program(words[0])), *words[1:]], file)
+
+    def why_no_device_counts(self) -> str | None:
+        return None if self._counter.is_file() else f"{self.side.name} has no tests/{self._counter.name}, which a build with CUDA has"
+
+    def device_counts(self, name: str, words: Sequence[str], file: Path) -> Path:
+        """The same for a command of ptx_check, which runs this build's PTX without a GPU (docs/gpu.md)."""
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder / "stand_in"), "STAND_IN_PRODUCTS": "ours"}
+        return self._recorded(name, [str(self._counter), words[1], str(self.folder / "ptx"), *words[2:]], file, environment)
+
+    @property
+    def _counter(self) -> Path:
+        return self.folder / "tests" / "ptx_check"
+
+    def _recorded(self, name: str, words: Sequence[str], file: Path, environment: Mapping[str, str] | None = None) -> Path:
+        command, program = [*words, "--json", str(file)], Path(words[0]).name
         with tempfile.TemporaryFile() as errors:
             try:
-                status = run_in_group(command, RECORDS_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
+                status = run_in_group(command, RECORDS_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+                                      env=environment)
             except subprocess.TimeoutExpired as error:
-                raise CouldNotRun(f"{name}: {words[0]} did not end within {RECORDS_DEADLINE_S} s") from error
+                raise CouldNotRun(f"{name}: {program} did not end within {RECORDS_DEADLINE_S} s") from error
             errors.seek(0)
             last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
         if status != 0:
-            raise CouldNotRun(f"{self.side.name}: {name}: {words[0]} ended with status {status}: {' '.join(last)}")
+            raise CouldNotRun(f"{self.side.name}: {name}: {program} ended with status {status}: {' '.join(last)}")
         return file
 
 
@@ -190,7 +206,7 @@ def made_with(folder: Path) -> dict[str, str]:
     cache = _cache_of(folder)
     kind = cache.get("CMAKE_BUILD_TYPE", "")
     flags = " ".join(cache.get(name, "") for name in ("CMAKE_CXX_FLAGS", f"CMAKE_CXX_FLAGS_{kind.upper()}")).strip()
-    return {"compiler": _compiler_of(folder), "flags": flags, "type": kind if cache else UNKNOWN}
+    return {"compiler": compiler_of(folder), "flags": flags, "type": kind if cache else UNKNOWN}
 
 
 def differences(base: Path, head: Path) -> list[str]:
@@ -210,10 +226,10 @@ def _cache_of(folder: Path) -> dict[str, str]:
     return {name: value for name, _, value in (re.split(r"(:[A-Z]+=)", line, maxsplit=1) for line in lines if re.match(r"\w+:[A-Z]+=", line))}
 
 
-def _compiler_of(folder: Path) -> str:
-    for path in folder.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
+def compiler_of(folder: Path, language: str = "CXX") -> str:
+    for path in folder.glob(f"CMakeFiles/*/CMake{language}Compiler.cmake"):
         text = path.read_text()
-        found = [re.search(rf'set\({name} "([^"]*)"\)', text) for name in ("CMAKE_CXX_COMPILER_ID", "CMAKE_CXX_COMPILER_VERSION")]
+        found = [re.search(rf'set\(CMAKE_{language}_COMPILER_{name} "([^"]*)"\)', text) for name in ("ID", "VERSION")]
         if all(found):
             return " ".join(match.group(1) for match in found)
     return UNKNOWN

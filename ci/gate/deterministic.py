@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 from pathlib import Path
 
-from gate.builds import add_build_arguments, Build, left_out, made_with, resolve, ROOT
+from gate.builds import add_build_arguments, Build, compiler_of, left_out, made_with, resolve, ROOT
 from gate.inputs.files import read_file
 from gate.inputs.observation import by_quantity, judged, Quantity
 from gate.model import Channel, CouldNotRun, Report, Result, Side, UsageError, Verdict
@@ -31,14 +31,19 @@ from reports.schema import ReportError
 FORMAT = 1
 
 
-Values = dict[Quantity, float]  # their channel is EXACT or INSTRUCTIONS
+Values = dict[Quantity, float]  # their channel is one of these, which a line of the file has as "counted"
+COUNTED = {Channel.EXACT: None, Channel.INSTRUCTIONS: True, Channel.DEVICE: "device"}
+NVCC = "nvcc"  # the one tool that the counts of GPU kernels depend on, and only they
 
 
 @dataclass(frozen=True)
 class Facts:
     revision: str
-    counted_with: Mapping[str, str]  # everything besides the source that instruction counts depend on: compiler, flags, tool
+    counted_with: Mapping[str, str]  # everything besides the source that counts depend on: compiler, flags, tool
     values: Values
+
+    def of(self, channel: Channel) -> Values:
+        return {quantity: value for quantity, value in self.values.items() if quantity.channel is channel}
 
 
 def write_facts(path: Path, facts: Facts) -> None:
@@ -50,8 +55,8 @@ def write_facts(path: Path, facts: Facts) -> None:
 
 def _line(quantity: Quantity, value: float) -> str:
     fields = {"case": quantity.case, "unit": quantity.unit, "value": int(value) if value == int(value) else value}
-    if quantity.channel is Channel.INSTRUCTIONS:
-        fields["counted"] = True
+    if (counted := COUNTED[quantity.channel]) is not None:
+        fields["counted"] = counted
     if quantity.better != "lower":
         fields["better"] = quantity.better
     return json.dumps(fields)
@@ -62,8 +67,9 @@ def read_facts(path: Path, flag: str) -> Facts:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         if rows[0]["facts"] != FORMAT:
             raise ValueError(f"format {rows[0]['facts']}")
-        values = {Quantity(row["case"], Channel.INSTRUCTIONS if row.get("counted") else Channel.EXACT, row["unit"],
-                           row.get("better", "lower")): float(row["value"]) for row in rows[1:]}
+        channels = {counted: channel for channel, counted in COUNTED.items()}
+        values = {Quantity(row["case"], channels[row.get("counted")], row["unit"], row.get("better", "lower")): float(row["value"])
+                  for row in rows[1:]}
         return Facts(path.name, rows[0]["counted_with"], values)
     except OSError as error:
         raise UsageError(f"{flag} {path}: {error.strerror}; allowed: a revision, a build folder, or a file of gate.py exact --update") from error
@@ -135,11 +141,12 @@ def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[lis
     notes = []
     channels = {Channel.EXACT}
     different = {name for name in {**base.counted_with, **head.counted_with} if base.counted_with.get(name) != head.counted_with.get(name)}
-    if not different:
-        channels.add(Channel.INSTRUCTIONS)
-    elif any(value.channel is Channel.INSTRUCTIONS for value in (*base.values, *head.values)):
-        listed = ", ".join(f"{name} {base.counted_with.get(name, 'none')} and {head.counted_with.get(name, 'none')}" for name in sorted(different))
-        notes.append(f"instructions are not compared, as they were counted with different tools: {listed}")
+    for channel, what, names in ((Channel.INSTRUCTIONS, "instructions", different - {NVCC}), (Channel.DEVICE, "GPU kernels", different & {NVCC})):
+        if not names:
+            channels.add(channel)
+        elif base.of(channel) or head.of(channel):
+            listed = ", ".join(f"{name} {base.counted_with.get(name, 'none')} and {head.counted_with.get(name, 'none')}" for name in sorted(names))
+            notes.append(f"{what} are not compared, as they were counted with different tools: {listed}")
     before, after = ({quantity.case: value for quantity, value in side.values.items()} for side in (base, head))
     quantities = {quantity.case: quantity for side in (head, base) for quantity in side.values if quantity.channel in channels}
     return [_compare(quantities[case], before.get(case), after.get(case), count_threshold)
@@ -154,20 +161,23 @@ def _compare(quantity: Quantity, base: float | None, head: float | None, count_t
 
 
 # Kinds of a suite's lines. "records": the program's records (--json FILE) have facts; "counts": it serves, and its instructions are counted;
+# "device": a command of ptx_check, whose records have what GPU kernels do; left out where a build has no CUDA;
 # "claims": COMMAND is a file of claims, and the commands of bench/suite/claims.suite whose evidence is counted or simulated have
 # records that settle them.
-KINDS = ("records", "counts", "claims")
+KINDS = ("records", "counts", "device", "claims")
 
 
 def collect(build: Build, lines: list[Line], progress=lambda *_: None) -> tuple[Facts, list[str]]:
     """All values of a build, and notes on what was left out."""
     notes = []
     values: Values = {}
-    cannot = why_it_cannot_count()
+    cannot, no_device = why_it_cannot_count(), build.why_no_device_counts()
     for done, line in enumerate(lines):
         progress(f"{build.side.name}: {line.name}", done)
         if line.kind == "records":
             values |= _recorded(build, line)
+        elif line.kind == "device":
+            values |= {} if no_device else _counted_on_device(build, line)
         elif line.kind == "claims":
             values |= _settled(build, line)
         elif cannot is None:
@@ -175,13 +185,20 @@ def collect(build: Build, lines: list[Line], progress=lambda *_: None) -> tuple[
                        for case, number in count(build, line.command).items()}
     if cannot is not None and any(line.kind == "counts" for line in lines):
         notes.append(f"no instructions were counted: {cannot}")
-    return Facts(build.side.revision, {} if cannot else counted_with(build), values), notes
+    if no_device is not None and any(line.kind == "device" for line in lines):
+        notes.append(f"no GPU kernels were counted: {no_device}")
+    nvcc = {} if no_device else {NVCC: compiler_of(build.folder, "CUDA")}
+    return Facts(build.side.revision, {**({} if cannot else counted_with(build)), **nvcc}, values), notes
 
 
-def _recorded(build: Build, line: Line) -> Values:
+def _counted_on_device(build: Build, line: Line) -> Values:
+    return {replace(quantity, channel=Channel.DEVICE): value for quantity, value in _recorded(build, line, build.device_counts).items()}
+
+
+def _recorded(build: Build, line: Line, records: Callable[..., Path] | None = None) -> Values:
     """Exact values of the line's records. If there are none, the suite is wrong."""
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
-        found = by_quantity(read_file(build.records(line.name, line.command, Path(name) / "records.jsonl")))
+        found = by_quantity(read_file((records or build.records)(line.name, line.command, Path(name) / "records.jsonl")))
     values = {replace(quantity, case=f"{line.name}: {quantity.case}"): runs[0].values[0]
               for quantity, runs in found.items() if quantity.channel is Channel.EXACT}
     if not values:
@@ -213,7 +230,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", required=True, metavar="REV|BUILD|FILE", help="the side to compare with; FILE was written by --update")
     parser.add_argument("--head", required=True, metavar="REV|BUILD", help="the side that gets a verdict")
     parser.add_argument("--update", action="store_true", help="write the head's values to the file --base, after comparing if it is there")
-    parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="lines NAME records|counts COMMAND (default: ci/gate_exact.txt)")
+    parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="lines NAME records|counts|device COMMAND (default: ci/gate_exact.txt)")
     parser.add_argument("--count-threshold", default="1%", metavar="PERCENT", help="instructions may differ by this much (default: 1%%)")
     add_build_arguments(parser)
 
@@ -240,6 +257,7 @@ def run(arguments: argparse.Namespace) -> Report:
     results, more = compare_facts(base, head, threshold)
     notes += left_out((base_side, head_side), ROOT)
     if arguments.update:
+        head = _with_device_counts_of(base, head)
         write_facts(file, head)
         more.append(f"{file.name} has the head's {len(head.values)} values now")
     return Report("exact", base_side, head_side, threshold, 1.0, tuple(results), time.monotonic() - start, tuple([*notes, *more]))
@@ -253,8 +271,15 @@ def _check_update(file: Path, lines: list[Line]) -> None:
         raise CouldNotRun(f"--update: {file.name} would have no instruction counts: {cannot}")
 
 
+def _with_device_counts_of(base: Facts, head: Facts) -> Facts:
+    """The head's values; a build without CUDA keeps the counts of GPU kernels that the file has."""
+    if head.of(Channel.DEVICE) or NVCC not in base.counted_with:
+        return head
+    return Facts(head.revision, {**head.counted_with, NVCC: base.counted_with[NVCC]}, {**head.values, **base.of(Channel.DEVICE)})
+
+
 def _collect(text: str, flag: str, lines: list[Line], arguments: argparse.Namespace) -> tuple[Facts, Side, list[str]]:
-    programs = sorted({line.command[0] for line in lines})
+    programs = sorted({line.command[0] for line in lines if line.kind != "device"})
     build = resolve(text, flag, programs, ROOT, arguments.build_cache, arguments.cmake)
     facts, notes = collect(build, lines, Progress("lines", len(lines)))
     return facts, build.side, notes

@@ -70,9 +70,34 @@ def test_counts_of_other_tools_are_not_compared():
     assert "compiler GNU 12.2.0 and Clang 14" in notes[0]
 
 
+def on_device(value: float) -> tuple[Quantity, float]:
+    return Quantity("gpu-kernels: softmax: registers", Channel.DEVICE, "registers"), value
+
+
+def test_kernels_of_gpus_are_compared_exactly_if_one_nvcc_compiled_them():
+    nvcc = {**TOOLS, "nvcc": "NVIDIA 13.0.88"}
+    results, notes = compare_facts(facts(on_device(1000), tools=nvcc), facts(on_device(1001), tools=nvcc), 0.01)
+    assert [result.verdict for result in results] == [Verdict.SLOWER] and notes == []
+    results, notes = compare_facts(facts(exact(1), on_device(2), tools=nvcc), facts(exact(1), on_device(3), tools={**nvcc, "nvcc": "14"}), 0.01)
+    assert [result.channel for result in results] == [Channel.EXACT] and "GPU kernels are not compared" in notes[0]
+
+
+def test_a_build_without_cuda_is_noted_and_loses_no_counts(tmp_path, capsys):
+    """Neither a failure nor "gone"; and --update keeps the file's counts of GPU kernels."""
+    suite, file = tmp_path / "suite", tmp_path / "facts.jsonl"
+    suite.write_text("gpu-kernels device ptx_check counts\n")
+    (tmp_path / "bin").mkdir()
+    write_facts(file, facts(on_device(7), tools={"nvcc": "NVIDIA 13.0.88"}))
+    words = ["exact", "--base", str(file), "--head", str(tmp_path), "--suite", str(suite), "--undecided", "fail"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "no GPU kernels were counted" in printed and "which a build with CUDA has" in printed
+    assert main([*words, "--update"]) == 0 and read_facts(file, "--base").of(Channel.DEVICE) == dict([on_device(7)])
+
+
 def test_a_file_of_values_comes_back(tmp_path):
     file = tmp_path / "facts.jsonl"
-    values = (exact(3), exact(2.5, "higher", "b"), counted(12345678))
+    values = (exact(3), exact(2.5, "higher", "b"), counted(12345678), on_device(64))
     write_facts(file, facts(*values))
     back = read_facts(file, "--base")
     assert back.values == dict(values) and back.counted_with == TOOLS

@@ -41,6 +41,7 @@ class Channel(str, Enum):
     TIME = "time"  # alternating runs of both builds
     STORED = "stored"  # times of stored records
     INSTRUCTIONS = "instructions"  # counted
+    DEVICE = "device"  # counted in a GPU kernel's compiled code
     EXACT = "exact"  # bytes, steps, messages, simulated times, memory
 
 

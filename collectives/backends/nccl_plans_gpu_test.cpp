@@ -63,20 +63,24 @@ class Buffers {
 
   // In place: poison first, then the input.
   void run(collectives::Collective& collective, std::uint64_t round) {
-    verifier_.fill_poison(rank(), round, output_.data());
-    verifier_.fill_input(rank(), round, input_.data());
-    endpoint_.device.copy_to_device(device_output_, output_.data(), output_.size());
-    endpoint_.device.copy_to_device(device_input_, input_.data(), input_.size());
+    if (endpoint_.device.computes()) fill(round);
     collective.run(device_input_, device_output_);
     endpoint_.finish();
   }
   std::int64_t wrong(std::uint64_t round) {
+    if (!endpoint_.device.computes()) return 0;
     endpoint_.device.copy_to_host(output_.data(), device_output_, output_.size());
     return verifier_.count_wrong(rank(), round, output_.data());
   }
 
  private:
   int rank() const { return endpoint_.world.rank(); }
+  void fill(std::uint64_t round) {
+    verifier_.fill_poison(rank(), round, output_.data());
+    verifier_.fill_input(rank(), round, input_.data());
+    endpoint_.device.copy_to_device(device_output_, output_.data(), output_.size());
+    endpoint_.device.copy_to_device(device_input_, input_.data(), input_.size());
+  }
 
   Endpoint& endpoint_;
   const Operation operation_;
@@ -95,7 +99,7 @@ void expect_exact(Endpoint& endpoint, const Operation& operation, std::string_vi
   for (std::uint64_t round = 0; round < 2; ++round) {  // the first connects
     buffers.run(*prepared.collective, round);
     const std::int64_t wrong = buffers.wrong(round);
-    if (wrong == 0 || !core::results_are_computed()) continue;
+    if (wrong == 0) continue;
     throw core::Error(core::Failure::wrong_data,
                       std::string(collectives::name_of(operation.kind)) + " " + std::string(algorithm) + ", root " +
                           std::to_string(operation.root) + (operation.in_place ? ", in place" : "") + ", rank " +

@@ -278,8 +278,8 @@ template <class Tiles, class Lane, class Operands>
 __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& shared, const Operands& operands,
                                  QueryTiles queries) {
   using T = typename Tiles::Value;
-  constexpr int kSlopes = 1;  // ids of named barriers, each of two
-  constexpr int kOneConsumer = 3;
+  constexpr int kSlopes = 1;  // ids of named barriers: of each consumer, for even and for odd tiles
+  constexpr int kOneConsumer = 5;
   constexpr int kGroupThreads = 32 * kGroupWarps;
   const AttentionGeometry& g = operands.geometry;
   const int consumer = lane.group() - 1;
@@ -327,12 +327,13 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
     round_factors<T>(lane, p[0], slopes);
     store_slopes<Tiles>(lane, slopes, shared.slopes(turn).address, warp_row);
     lane.publish_stores();
-    // One panel: the consumers multiply every other tile's slopes each, and only the one that does waits for the
-    // other's slopes. A consumer that arrives has finished with the slopes of the tile before, which the one that waits
-    // may therefore replace with those of the next tile.
+    // The one that multiplies waits for the other's slopes: each for its panel or, if there is one panel, for every
+    // other tile. A consumer that arrives has finished with the slopes of the tile before, which the one that waits may
+    // therefore replace with those of the next tile, and has passed its own wait for that tile before.
     const int multiplier = Tiles::kPanels == 1 ? turn % kConsumers : consumer;
-    const int stored = kSlopes + (Tiles::kPanels == 1 ? multiplier : 0);
-    if (multiplier != consumer) lane.arrive_at_meeting(stored, kConsumers * kGroupThreads);
+    const int stored = kSlopes + turn % 2 * kConsumers;
+    const bool is_waited_for = Tiles::kPanels == 2 || multiplier != consumer;
+    if (is_waited_for) lane.arrive_at_meeting(stored + 1 - consumer, kConsumers * kGroupThreads);
     add_products<Tiles>(lane, dk, slopes, shared.queries(at.stage));
     if (multiplier != consumer) {
       lane.template wait_for_products<0>();
@@ -341,7 +342,7 @@ __device__ void compute_backward(Lane& lane, const HopperBackwardShared<Tiles>& 
       barriers.release(lane, at);
       continue;
     }
-    lane.meet(stored, kConsumers * kGroupThreads);
+    lane.meet(stored + consumer, kConsumers * kGroupThreads);
     const int panel = Tiles::kPanels == 1 ? 0 : consumer;
     typename Tiles::Panel dq;
     multiply_slopes<Tiles>(lane, dq, shared.slopes(turn), shared.keys(), panel);

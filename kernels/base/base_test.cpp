@@ -19,6 +19,7 @@
 #include "kernels/base/cuda_geometry.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/registry.h"
+#include "testing/core/forwarding_device.h"
 #include "testing/kernels/kernel_checks.h"
 
 namespace lockstep::kernels {
@@ -169,6 +170,26 @@ TEST(GradientCheck, FindsNaN) {
 }
 
 constexpr int kProcessors = 132;
+
+// A kernel that does nothing is wrong on every device, except where no kernel computes anything.
+TEST(ResultErrors, AreFoundOnEveryDeviceThatComputes) {
+  class NothingComputed final : public core::ForwardingDevice {
+    bool computes() const override { return false; }
+  };
+  int launches = 0;
+  KernelCase idle = make_case(GeluForward{.count = 64}, {.shape = "N64"});
+  idle.run = [&](const auto&, const Context&) { ++launches; };
+  ThreadPool pool(1);
+  const Context context(pool);
+  core::ForwardingDevice device;
+  EXPECT_NE(result_errors(idle, 1, {device, context}), "");
+  EXPECT_EQ(launches, 1);
+  NothingComputed stand_in;
+  EXPECT_EQ(result_errors(idle, 1, {stand_in, context}), "");
+  EXPECT_EQ(determinism_errors(idle, 1, {{stand_in, context}}), "");
+  EXPECT_EQ(launches, 1 + 1 + 2);
+  EXPECT_TRUE(inputs_for(stand_in, idle, 1).arrays().empty());
+}
 
 TEST(CudaGeometry, WideAccessesNeedAlignedOperandsAndRows) {
   alignas(16) std::array<std::byte, 32> memory{};

@@ -21,7 +21,8 @@ class CaseMemory {
   CaseMemory& operator=(const CaseMemory&) = delete;
 
   std::vector<void*> pointers() const;  // for KernelCase::run
-  // Stores inputs as given; operands that are only written are filled with bytes that are NaN in every float type.
+  // Stores inputs as given; operands that are only written are filled with bytes that are NaN in every float type. Does
+  // nothing if the device computes nothing.
   void fill(const ReferenceData<double>& inputs);
   ReferenceData<double> read() const;               // all operands
   std::vector<std::byte> bytes_of_outputs() const;  // for bitwise comparison
@@ -45,7 +46,11 @@ struct CaseRunner {
   std::function<void()> wait = [] {};
 };
 
-// Returns the findings, one per line, with operand and element; empty if there are none.
+// draw_inputs(); empty for a device that computes nothing.
+ReferenceData<double> inputs_for(const core::Device& device, const KernelCase& kernel_case, std::uint64_t seed);
+
+// Returns the findings, one per line, with operand and element; empty if there are none. On a device that computes
+// nothing the kernel is launched, and nothing is compared.
 std::string result_errors(const KernelCase& kernel_case, std::uint64_t seed, const CaseRunner& runner,
                           int misalign_elems = 0);
 

@@ -85,12 +85,44 @@ __device__ __forceinline__ void meet_cluster() {
 }
 
 // Returns the address, in the shared memory of block `rank` of the cluster, that corresponds to `mine` in this block's.
-// The peer block must not exit while its shared memory is read.
+// The peer block must not exit while its shared memory is used.
 template <class T>
-__device__ __forceinline__ const T* shared_of_peer(const T* mine, unsigned rank) {
+__device__ __forceinline__ T* shared_of_peer(T* mine, unsigned rank) {
   std::uint64_t at = reinterpret_cast<std::uint64_t>(mine);
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm("mapa.u64 %0, %1, %2;" : "=l"(at) : "l"(at), "r"(rank));))
-  return reinterpret_cast<const T*>(at);
+  return reinterpret_cast<T*>(at);
+}
+
+// A barrier in each block's shared memory (PTX ISA, mbarrier), whose phase ends after `arrivals`. The cluster must meet
+// between its beginning and its use.
+__device__ __forceinline__ void begin_barrier(std::uint64_t* mine, unsigned arrivals) {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (const auto at = static_cast<unsigned>(__cvta_generic_to_shared(mine));
+                                   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals)
+                                                : "memory");
+                                   asm volatile("fence.mbarrier_init.release.cluster;" ::
+                                                    : "memory");))
+}
+// Arrives at the barrier of block `rank`. Who waits for the phase sees what this thread has stored before.
+__device__ __forceinline__ void arrive_at_peer(std::uint64_t* mine, unsigned rank) {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (auto at = static_cast<unsigned>(__cvta_generic_to_shared(mine));
+                                   asm("mapa.shared::cluster.u32 %0, %1, %2;"
+                                       : "=r"(at)
+                                       : "r"(at), "r"(rank));
+                                   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(at)
+                                                : "memory");))
+}
+// Waits until the phase of this parity, 0 for the first, has ended at this block's barrier.
+__device__ __forceinline__ void wait_for_peers(std::uint64_t* mine, unsigned parity) {
+  NV_IF_TARGET(
+      NV_PROVIDES_SM_90,
+      (const auto at = static_cast<unsigned>(__cvta_generic_to_shared(mine)); unsigned ended = 0; while (ended == 0) {
+        asm volatile(
+            "{.reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+            "selp.u32 %0, 1, 0, p;}"
+            : "=r"(ended)
+            : "r"(at), "r"(parity)
+            : "memory");
+      }))
 }
 
 }  // namespace lockstep::kernels

@@ -134,21 +134,48 @@ __device__ __forceinline__ RowSlice row_slice(std::int64_t columns) {
   return {std::int64_t{begin} * kItems, min(share, packs - begin) * kItems};
 }
 
-// block_reduce() over all threads that share a row, in one block or in all blocks of a cluster.
+// block_reduce() over all threads that share a row, in one block or in all blocks of a cluster. Every thread makes one,
+// before its first row. Blocks of a cluster store their values to each other's shared memory and wait for those of the
+// others, once each time. Two places take turns: a block that stores to one again has passed the wait for the other, so
+// all blocks have read the first.
 template <class V>
-__device__ __forceinline__ V row_reduce(V value) {
-  value = block_reduce(value);
-  const unsigned sharers = cluster_blocks();
-  if (sharers == 1) return value;
-  alignas(16) __shared__ unsigned char of_block[sizeof(V)];
-  if (threadIdx.x == 0) *reinterpret_cast<V*>(of_block) = value;
-  meet_cluster();
-  const auto peer = static_cast<unsigned>(lane_index());
-  value = peer < sharers ? *reinterpret_cast<const V*>(shared_of_peer(of_block, peer)) : V{};
-  value = warp_reduce(value);
-  meet_cluster();  // a block must not exit or overwrite its value before all blocks have read it
-  return value;
-}
+class RowReduction {
+ public:
+  __device__ __forceinline__ RowReduction() : sharers_(cluster_blocks()) {
+    if (sharers_ == 1) return;
+    if (threadIdx.x < 2) begin_barrier(&exchange().barriers[threadIdx.x], sharers_);
+    meet_cluster();
+  }
+  __device__ __forceinline__ V operator()(V value) {
+    value = block_reduce(value);
+    if (sharers_ == 1) return value;
+    const unsigned place = turn_ % 2;
+    const auto peer = static_cast<unsigned>(lane_index());
+    V* const values = exchange().values(place);
+    if (warp_index() == 0 && peer < sharers_) {
+      *shared_of_peer(values + cluster_rank(), peer) = value;
+      arrive_at_peer(&exchange().barriers[place], peer);
+    }
+    wait_for_peers(&exchange().barriers[place], turn_ / 2 % 2);
+    ++turn_;
+    return warp_reduce(peer < sharers_ ? values[peer] : V{});
+  }
+
+ private:
+  static constexpr unsigned kMostSharers = 8;
+  struct Exchange {
+    std::uint64_t barriers[2];
+    alignas(16) unsigned char memory[2 * kMostSharers * sizeof(V)];
+    __device__ __forceinline__ V* values(unsigned place) { return reinterpret_cast<V*>(memory) + place * kMostSharers; }
+  };
+  __device__ __forceinline__ static Exchange& exchange() {
+    __shared__ Exchange of_block;
+    return of_block;
+  }
+
+  unsigned sharers_;
+  unsigned turn_ = 0;
+};
 
 // Returns the dynamic shared memory of a block as an array of T.
 template <class T>

@@ -36,7 +36,7 @@ std::vector<KernelCase> cast_test_cases() {
   std::vector<KernelCase> cases;
   for (DType from : kFloatDTypes) {
     for (DType to : kFloatDTypes) {
-      for (std::int64_t count : {1, 3, 17, 127, 1031}) {
+      for (std::int64_t count : {1, 3, 17, 127, 1031, 16384}) {
         cases.push_back(case_of({.count = count, .from = from, .to = to, .scale = 0.75F}, fmt::format("N{}", count)));
       }
     }

@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) whole_kernel(Whole<T>
   const int begin = static_cast<int>(slice.begin);
   const int valid_columns = max(0, min(args.valid_columns - begin, slice.columns));
   const bool first_thread = begin == 0 && threadIdx.x == 0;  // the first of all threads that share the row
+  RowReduction<ExpSum> reduce;
   for_block_rows(args.rows, [&](std::int64_t row) {
     T* const logits = args.logits + row * args.columns + begin;
     const int target = args.targets[row];
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) whole_kernel(Whole<T>
       stash.keep(c, pack);
       return pack;
     });
-    const ExpSum all = row_reduce(mine);
+    const ExpSum all = reduce(mine);
     if (first_thread) args.losses[row] = loss_of(all, target_logit);
     const Gradient gradient{ExpSum::shift_of(all.maximum), all.sum, 1.0F / all.sum, args.scale, valid_columns,
                             here ? target - begin : -1};

@@ -194,6 +194,7 @@ std::vector<KernelCase> moe_test_cases() {
   for (core::DType dtype : kBenchDTypes) {
     add_products(cases, {5, 0, 33, 1}, 17, 9, "ragged", dtype);
     add_products(cases, GroupRows(6, 40), 33, 70, "equal", dtype);
+    add_products(cases, GroupRows(4, 64), 128, 128, "E4_N64_C128_O128", dtype);  // whole tiles
   }
   for (const Mixture& m : {Mixture{1, 1, 1, 0}, {17, 8, 2, 0}, {300, 33, 3, 0, 9}, {700, 4, 2, 0, 400}}) {
     add_assignment(cases, m);

@@ -93,9 +93,9 @@ struct WarpTeam {
   __device__ __forceinline__ static int member() { return lane_index(); }
   __device__ __forceinline__ static int members() { return kWarpLanes; }
   template <class V>
-  __device__ __forceinline__ static V reduce(V value) {
-    return warp_reduce(value);
-  }
+  struct Reduction {
+    __device__ __forceinline__ V operator()(V value) const { return warp_reduce(value); }
+  };
 };
 struct BlockTeam {
   static constexpr int kItems = kBlockItems;
@@ -107,9 +107,7 @@ struct BlockTeam {
   __device__ __forceinline__ static int member() { return static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ static int members() { return static_cast<int>(blockDim.x); }
   template <class V>
-  __device__ __forceinline__ static V reduce(V value) {
-    return row_reduce(value);
-  }
+  using Reduction = RowReduction<V>;
 };
 
 // The rows that a team prefetches into shared memory. Each thread copies the packs that it will read itself, so that it
@@ -215,6 +213,7 @@ __global__ void __launch_bounds__(Team::kMostThreads, Team::kBlocks) backward_by
     if constexpr (!Team::kHoldsGamma) RowPack::load(gamma_row + c).widen(gamma[0]);
     return Team::kHoldsGamma ? k : 0;
   };
+  typename Team::template Reduction<TwoSums> reduce;
   RowGradient<kNorm> next(args, min(first, args.rows - 1));
   for (std::int64_t row = first; row < args.rows; row += stride) {
     RowGradient<kNorm> gradient = next;
@@ -235,7 +234,7 @@ __global__ void __launch_bounds__(Team::kMostThreads, Team::kBlocks) backward_by
         if constexpr (kNorm == Norm::layer) dbeta[k][i] += dy[i];
       }
     });
-    gradient.finish(Team::reduce(sums), static_cast<float>(args.columns));
+    gradient.finish(reduce(sums), static_cast<float>(args.columns));
     T* const dx_row = args.dx + row * args.columns + rows.slice.begin;
     rows.for_packs_of_thread([&](int k, int c) {
       const auto dy = RowPack::load(held + c);

@@ -101,6 +101,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(For
   const auto columns = static_cast<float>(args.columns);
   const Stash<T, kStashed> stash;
   const RowSlice slice = row_slice<kItems>(args.columns);
+  RowReduction<Sum> reduce;
   for_block_rows(args.rows, [&](std::int64_t row) {
     const std::int64_t begin = row * args.columns + slice.begin;
     const T* const again = (args.residual == nullptr ? args.x : args.sum) + begin;
@@ -118,12 +119,12 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(For
         });
     RowMoments moments{0, 0};
     if constexpr (kNorm == Norm::layer) {
-      moments.mean = row_reduce(sum).value / columns;
+      moments.mean = reduce(sum).value / columns;
       sum = {};
       for_thread_packs<kItems>(slice.columns, load_again,
                                [&](std::int64_t, const RowPack& pack) { add_squares(sum, pack, moments.mean); });
     }
-    moments.rstd = __frsqrt_rn(row_reduce(sum).value / columns + args.epsilon);
+    moments.rstd = __frsqrt_rn(reduce(sum).value / columns + args.epsilon);
     if (slice.begin == 0 && threadIdx.x == 0) store_moments<kNorm>(args, row, moments);
     for_thread_packs<kItems>(slice.columns, load_again, [&](std::int64_t c, const RowPack& pack) {
       store_normed<kNorm>(args, pack, moments, row, slice.begin + c);

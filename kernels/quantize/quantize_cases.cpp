@@ -29,6 +29,8 @@ std::vector<KernelCase> quantize_test_cases() {
       add<8>(cases, count, 256, dtype, fmt::format("N{}", count));
       add<4>(cases, count, 256, dtype, fmt::format("N{}", count));
     }
+    add<8>(cases, 16384, 256, dtype, "N16K");
+    add<4>(cases, 16384, 256, dtype, "N16K");
     for (std::int64_t block : {1, 3, 16, 127, 1000}) add<8>(cases, 4099, block, dtype, "N4099");
     for (std::int64_t block : {2, 6, 16, 126, 1000}) add<4>(cases, 4099, block, dtype, "N4099");
   }

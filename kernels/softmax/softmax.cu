@@ -62,6 +62,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(For
   using RowPack = Pack<T, kItems>;
   const Stash<T, kStashed> stash;
   const RowSlice slice = row_slice<kItems>(args.columns);
+  RowReduction<ExpSum> reduce;
   for_block_rows(args.rows, [&](std::int64_t row) {
     const T* x = args.x + row * args.columns + slice.begin;
     T* y = args.y + row * args.columns + slice.begin;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(For
           stash.keep(first, pack);
           mine.add(pack);
         });
-    const ExpSum all = row_reduce(mine);
+    const ExpSum all = reduce(mine);
     const float shift = ExpSum::shift_of(all.maximum);
     const float inverse = 1.0F / all.sum;
     for_thread_packs<kItems>(
@@ -123,6 +124,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) backward_by_blocks(Ba
   const RowSlice slice = row_slice<kItems>(args.columns);
   const Stash<T, kStashed> stash_y(0);
   const Stash<T, kStashed> stash_dy(slice.columns);
+  RowReduction<Sum> reduce;
   for_block_rows(args.rows, [&](std::int64_t row) {
     const std::int64_t begin = row * args.columns + slice.begin;
     const T* y = args.y + begin;
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) backward_by_blocks(Ba
 #pragma unroll
           for (int i = 0; i < kItems; ++i) mine.value += in.y[i] * in.dy[i];
         });
-    const float dot = row_reduce(mine).value;
+    const float dot = reduce(mine).value;
     for_thread_packs<kItems, 2>(
         slice.columns,
         [&](std::int64_t first) {

@@ -124,7 +124,7 @@ void ParameterStore::Data::initialize(std::size_t bucket, std::uint64_t seed) {
     where.pool().for_pieces(num_pieces, [&](std::int64_t index, int thread) {
       write(index, where.pool().scratch_of<float>(thread, kMostElems));
     });
-  } else {
+  } else if (memory.device().computes()) {
     std::vector<float> room(kMostElems);
     for (std::int64_t index = 0; index < num_pieces; ++index) write(index, room);
   }

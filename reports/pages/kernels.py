@@ -2,7 +2,8 @@
 from collections import Counter
 from typing import Any, Iterable, Sequence
 
-from reports.analysis.groups import dotted
+from reports.analysis.groups import dotted, Finding
+from reports.analysis.roofline.counted import analyse_counts, cases_of, CountedKernels, GOAL, H100, H200
 from reports.analysis.roofline.findings import Comparison, comparison_text, comparisons_of, kernel_findings, NEAR
 from reports.analysis.roofline.rooflines import (
     analyse_kernels, binding_name, case_of, ceilings_text, LEVELS, plotted, Roofline, UNITS, way_of, way_text)
@@ -125,7 +126,54 @@ def _near_by_way(roofline: Roofline) -> list[str]:
     return phrases
 
 
+# ---- Kernels by their counts
+
+def counted_table(found: CountedKernels) -> Table:
+    """Cases that memory should limit, those with the most instructions first."""
+    return table("Ceilings that counts allow, for kernels that memory should limit", [
+        words("kernel", lambda case: case.label), words("shape", lambda case: case.first.shape),
+        numbers("bytes", lambda case: case.bytes_per_element, "declared bytes per element of the largest operand", 3),
+        numbers("issued", lambda case: case.sass, "machine instructions of threads (SASS) per element, estimated from executed PTX", 3),
+        numbers("allowed H100", lambda case: case.allowed(H100), "thread instructions per element while memory moves its bytes: multiprocessors x 128 x clock x bytes / bandwidth", 3),
+        numbers("issued / allowed", lambda case: case.excess(), f"on an H100; above 1 instructions are the limit; the goal is {GOAL}", 3),
+        numbers("ceiling H100 %", lambda case: 100 * case.ceiling(H100), "largest share of the memory's bandwidth that the instructions allow", 3),
+        numbers("ceiling H200 %", lambda case: 100 * case.ceiling(H200), "the same for an H200, whose memory is faster", 3),
+        numbers("PTX", lambda case: case.ptx, "PTX instructions of threads per element", 3),
+        numbers("moved / declared", lambda case: case.moved(), "bytes of all sectors that are accessed, over the declared bytes", 3),
+        numbers("gaps", lambda case: case.gaps(), "bytes of these sectors over the bytes that threads ask for; 1: coalesced", 3),
+        numbers("conflicts", lambda case: case.conflicts(), "turns of shared memory's banks over those without conflicts", 3),
+        numbers("registers", lambda case: max(entry.registers for entry in case.entries), "of a thread"),
+        numbers("spilled", lambda case: max(entry.spill_bytes for entry in case.entries), "bytes of a thread"),
+        numbers("threads", lambda case: min(entry.resident_threads for entry in case.entries), "threads on a multiprocessor at the same time, of 2,048"),
+    ], found.judged)
+
+
+def _counted_section(found: CountedKernels) -> Section:
+    about = ("Counted from the compiled code without a GPU, not timed: a ceiling says what a kernel cannot exceed, not what it reaches "
+             "(docs/gpu.md, Counts).")
+    blocks: list[Block] = [Sentences([found.text, about])]
+    if found.judged:
+        title = "Instructions that a kernel issues, over those for which its bytes leave time"
+        blocks += [Figures([drawing("counted", "counted", "kernel_dots.counted_figure", found, title, "counted in the compiled code, per kernel and dtype",
+                                    "COUNTED: not timed", "One dot per kernel and dtype")], wide=True),
+                   Tables([counted_table(found)], found.basis)]
+    return Section(found.anchor, "GPU kernels by their counts", found.basis, blocks)
+
+
 # ---- The page
+
+def _section_of(result: Roofline | CountedKernels) -> Section:
+    return _counted_section(result) if isinstance(result, CountedKernels) else _section(result)
+
+
+def _rooflines(results: Sequence[Any]) -> list[Roofline]:
+    return [result for result in results if isinstance(result, Roofline)]
+
+
+def _findings(results: Sequence[Any]) -> list[Finding]:
+    return [*kernel_findings(_rooflines(results)),
+            *(Finding("GPU kernels", result.text, "", result.basis, result.anchor) for result in results if isinstance(result, CountedKernels))]
+
 
 def _section(roofline: Roofline) -> Section:
     small = [bandwidth_table(roofline), arithmetic_table(roofline)]
@@ -154,9 +202,11 @@ def _facts(records: Records, _: Sequence[Any]) -> list[Fact]:
     samples = sum(len(kernel.samples_us) for kernel in kernels)
     cases = len({case_of(kernel) for kernel in kernels})
     what = (f"{counted(len(names), 'kernel')}, {counted(cases, 'case')} (kernel, shape, dtype), {_ways_text(kernels)}"
-            if kernels else "ceilings only")
+            if kernels else "ceilings only" if records.ceilings else "nothing was timed")
     basis = Counter(kernel.basis for kernel in kernels) or Counter(run.basis for run in records.runs)
     checked = sum(kernel.ok and kernel.checked for kernel in kernels)
+    if records.kernel_counts:
+        what += f"; {counted(len(cases_of(records.kernel_counts)), 'case')} counted"
     return [Fact("What was run", what),
             Fact("Timed", f"{len(kernels):,} timed kernels, {samples:,} samples; "
                           f"{'all checked' if checked == len(kernels) else f'{checked:,} checked'}"),
@@ -179,5 +229,6 @@ def _bad(records: Records) -> list[BadLine]:
 PAGE = Page(
     3, "kernels", "Kernels", "How far is each kernel from what this machine can do?",
     "How far is each kernel from what this machine can do, and what limits it?",
-    records=lambda records: records.only("kernels", "ceilings"), results=analyse_kernels, sections=each(_section), figure="roofline",
-    facts=_facts, findings=kernel_findings, notes=notes_on_kernels, bad=_bad, bad_heading="Wrong and failed kernels")
+    records=lambda records: records.only("kernels", "ceilings", "kernel_counts"),
+    results=lambda records: (*analyse_kernels(records), *analyse_counts(records)), sections=each(_section_of), figure="roofline",
+    facts=_facts, findings=_findings, notes=lambda records, results: notes_on_kernels(records, _rooflines(results)), bad=_bad, bad_heading="Wrong and failed kernels")

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.analysis.groups import by, cut
+from reports.analysis.roofline.counted import CountedKernels, GOAL, GPUS
 from reports.analysis.roofline.findings import Comparison, NEAR, ORDER, OTHER, Pair
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.pages.kernels import MOST_ROWS
@@ -191,3 +192,22 @@ def _draw_shares(axes: Axes, names: Sequence[str], dots: Dots) -> None:
         if beyond:
             text = f"{len(beyond)} \N{BLACK RIGHT-POINTING TRIANGLE} {share_text(max(beyond))}"
             axes.text(EDGE, row, text, ha="right", va="center", size=7.4, color=INK, zorder=5)
+
+
+# ---- Kernels by their counts: a row per kernel, a dot per dtype, a column per GPU
+
+def counted_figure(counted: CountedKernels, heading: Heading) -> Figure:
+    rows = by(counted.judged, lambda case: case.label.replace(f" {case.first.dtype}", ""))
+    names = list(rows)[:MOST_KERNELS]
+    figure, columns = _columns(heading, [cut(name, NAME_LENGTH) for name in names], [gpu.name for gpu in GPUS], (2.5, 0.17, 0.92), 0.2,
+                               f"instructions issued over those that memory allows; dashed: {GOAL}, the goal")
+    excesses = [case.excess(gpu) for name in names for case in rows[name] for gpu in GPUS]
+    for axes, gpu in zip(columns, GPUS):
+        log_axis(axes.xaxis, min(excesses) / 1.2, max(*excesses, GOAL) * 1.2, short)
+        axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
+        axes.axvline(GOAL, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
+        for row, name in enumerate(names):
+            for case in rows[name]:
+                axes.plot([case.excess(gpu)], [row], zorder=3, **marks(BOUNDS["memory"], case.first.dtype, 5))
+    legend(figure, {}, {case.first.dtype for cases in rows.values() for case in cases}, 6)
+    return figure

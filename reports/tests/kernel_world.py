@@ -150,3 +150,13 @@ def kernel_failed(record: Record, error: str = "cudaErrorLaunchFailure") -> Reco
 
 def kernel_wrong(record: Record, error: str = "element 5 of y: 1.25, must be 1.5") -> Record:
     return {**record, "status": "wrong", "error": error}
+
+
+def kernel_count(run: str, **fields: Any) -> Record:
+    """A made-up kernel of 65,536 elements, which issues 90 machine instructions for each."""
+    return {"record": "kernel_count", "run": run, "kernel": "scale", "shape": "N65536", "dtype": "f32", "choice": "", "elems": 65536,
+            "bytes": 524288, "flops": 65536, "entry": "scale_kernel<4>", "launches": 1, "grid": [64, 1, 1], "block": [256, 1, 1],
+            "cluster": [1, 1, 1], "static_shared_bytes": 0, "dynamic_shared_bytes": 0, "registers": 16, "spill_bytes": 0, "resident_blocks": 8,
+            "resident_threads": 2048, "instructions": {"integer": 655360, "memory": 32768}, "warp_instructions": 21504, "global_requests": 1024,
+            "global_sectors": 16384, "global_bytes": 524288, "shared_requests": 0, "shared_wavefronts": 0, "shared_wavefronts_least": 0,
+            "by_atomics": False, "multiply_adds": 0, "sass": {"instructions": 65536 * 90.0, "special": 65536.0}, **fields}

@@ -23,16 +23,47 @@ using Time = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{10};  // threads that are waited for share the processors with everything else
 
-// The text that a child writes: for each entry its name and counts in a line, "reached" if a mutant ran, then "errors"
+// Calls use(number) for each number of the runs but those of `executed`.
+template <class Runs, class Use>
+void for_numbers(Runs& runs, const Use& use) {
+  use(runs.launches);
+  for (auto* extent : {&runs.last.grid, &runs.last.block, &runs.last.cluster}) {
+    use(extent->x);
+    use(extent->y);
+    use(extent->z);
+  }
+  use(runs.last.dynamic_shared_bytes);
+  auto& counts = runs.counts;
+  for (auto& number : counts.instructions) use(number);
+  for (auto* number : {&counts.warp_instructions, &counts.global_requests, &counts.global_sectors,
+                       &counts.global_bytes_read, &counts.global_bytes_written, &counts.shared_requests,
+                       &counts.shared_wavefronts, &counts.shared_wavefronts_least, &counts.products}) {
+    use(*number);
+  }
+}
+
+std::vector<std::uint64_t> numbers_of(const EntryRuns& runs) {
+  std::vector<std::uint64_t> numbers;
+  for_numbers(runs, [&](auto number) { numbers.push_back(static_cast<std::uint64_t>(number)); });
+  numbers.insert(numbers.end(), runs.executed.begin(), runs.executed.end());
+  return numbers;
+}
+
+EntryRuns runs_of(std::istringstream& words) {
+  EntryRuns runs;
+  for_numbers(runs, [&](auto& number) { words >> number; });
+  for (std::uint64_t number = 0; words >> number;) runs.executed.push_back(number);
+  return runs;
+}
+
+// The text that a child writes: for each entry its name and numbers in a line, "reached" if a mutant ran, then "errors"
 // and the text.
 std::string written(const std::string& errors, const Interpreter& interpreter) {
   std::string text;
-  for (const auto& [name, of_entry] : interpreter.counts()) {
+  for (const auto& [name, runs] : interpreter.runs()) {
     text += name;
-    for (std::uint64_t value : of_entry.instructions) text += fmt::format(" {}", value);
-    text += fmt::format(" {} {} {} {} {} {} {} {}\n", of_entry.warp_instructions, of_entry.global_requests,
-                        of_entry.global_sectors, of_entry.global_bytes_read, of_entry.global_bytes_written,
-                        of_entry.shared_requests, of_entry.shared_wavefronts, of_entry.products);
+    for (std::uint64_t value : numbers_of(runs)) text += fmt::format(" {}", value);
+    text += '\n';
   }
   if (interpreter.reached_mutant()) text += "reached\n";
   return text + "errors\n" + errors;
@@ -54,12 +85,9 @@ Result read_back(const std::string& text) {
     }
     std::istringstream words(line);
     std::string name;
-    Counts counts;
     words >> name;
-    for (std::uint64_t& value : counts.instructions) words >> value;
-    words >> counts.warp_instructions >> counts.global_requests >> counts.global_sectors >> counts.global_bytes_read >>
-        counts.global_bytes_written >> counts.shared_requests >> counts.shared_wavefronts >> counts.products;
-    result.counts[name] = counts;
+    result.runs[name] = runs_of(words);
+    result.counts[name] = result.runs[name].counts;
   }
   result.errors = complete ? std::string(std::istreambuf_iterator<char>(in), {}) : "the process ended early";
   return result;

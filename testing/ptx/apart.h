@@ -25,6 +25,7 @@ struct Result {
   bool reached_mutant = false;
   double cpu_s = 0;
   std::map<std::string, Counts> counts;  // by entry that ran
+  std::map<std::string, EntryRuns> runs;
 
   std::uint64_t warp_instructions() const;
 };

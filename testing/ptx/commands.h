@@ -22,10 +22,15 @@ struct Settings {
   std::int64_t above = 0;            // and at least one more than this
   std::int64_t least_percent = 100;  // share of the mutants that must be found
   int workers = 2;
+  std::string json;  // file of records
+  std::string out;   // folder
 };
 
 int run_cases(Library& library, const Settings& settings);
 int run_entries(Library& library, const Settings& settings);
 int run_mutants(Library& library, const Settings& settings);
+int run_counts(Library& library, const Settings& settings);
+int run_dump(Library& library, const Settings& settings);
+int run_launches(Library& library, const Settings& settings);
 
 }  // namespace lockstep::ptx

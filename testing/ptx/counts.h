@@ -14,8 +14,9 @@ struct Counts {
   std::uint64_t global_bytes_read = 0;
   std::uint64_t global_bytes_written = 0;
   std::uint64_t shared_requests = 0;
-  std::uint64_t shared_wavefronts = 0;  // one per request without conflicts of banks
-  std::uint64_t products = 0;           // multiply-adds of tensor cores
+  std::uint64_t shared_wavefronts = 0;        // turns of the banks that these took
+  std::uint64_t shared_wavefronts_least = 0;  // turns that they would have taken without conflicts of banks
+  std::uint64_t products = 0;                 // multiply-adds of tensor cores
 
   Counts& operator+=(const Counts& other) {
     for (std::size_t i = 0; i < instructions.size(); ++i) instructions[i] += other.instructions[i];
@@ -26,6 +27,7 @@ struct Counts {
     global_bytes_written += other.global_bytes_written;
     shared_requests += other.shared_requests;
     shared_wavefronts += other.shared_wavefronts;
+    shared_wavefronts_least += other.shared_wavefronts_least;
     products += other.products;
     return *this;
   }

@@ -22,6 +22,14 @@ void clear_hashes(std::string& name, std::string_view before) {
   }
 }
 
+void add(EntryRuns& runs, const cuda_stand_in::Launch& launch, const Machine::Ended& ended) {
+  ++runs.launches;
+  runs.last = launch;
+  runs.counts += ended.counts;
+  runs.executed.resize(ended.executed.size());
+  for (std::size_t i = 0; i < ended.executed.size(); ++i) runs.executed[i] += ended.executed[i];
+}
+
 }  // namespace
 
 std::string name_without_hashes(std::string name) {
@@ -33,6 +41,7 @@ std::string name_without_hashes(std::string name) {
 
 Library Library::read(const std::string& folder) {
   Library library;
+  library.folder_ = folder;
   std::vector<std::filesystem::path> paths;
   if (std::filesystem::is_directory(folder)) {
     for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -62,6 +71,10 @@ std::vector<std::string> Library::entry_names() const {
 
 std::string Library::file_of(const std::string& name) const {
   return std::filesystem::path(files_[entries_.at(name).module]).stem().string();
+}
+
+std::string Library::path_of(const std::string& name) const {
+  return files_[entries_.at(name).module];
 }
 
 std::shared_ptr<const Entry> Library::entry(const std::string& name) {
@@ -101,8 +114,7 @@ std::optional<cuda_stand_in::KernelFacts> Interpreter::facts_of(const std::strin
 void Interpreter::begin(const cuda_stand_in::Launch& launch) {
   const std::shared_ptr<const Program> program = program_of(launch.kernel);
   machine_.begin(launch, program);
-  running_[launch.number] = program->entry().name;
-  ++launches_[name_without_hashes(program->entry().name)];
+  running_[launch.number] = launch;
 }
 
 std::vector<std::uint64_t> Interpreter::run() {
@@ -110,8 +122,8 @@ std::vector<std::uint64_t> Interpreter::run() {
   try {
     for (const Machine::Ended& ended : machine_.run(kTurns)) {
       numbers.push_back(ended.number);
-      counts_[name_without_hashes(running_.at(ended.number))] += ended.counts;
-      running_.erase(ended.number);
+      const auto launch = running_.extract(ended.number);
+      add(runs_[name_without_hashes(launch.mapped().kernel)], launch.mapped(), ended);
     }
   } catch (const std::exception& error) {
     fault_ = error.what();

@@ -21,18 +21,29 @@ class Library {
  public:
   // Throws an Error if the folder has no .ptx file.
   static Library read(const std::string& folder);
+  const std::string& folder() const { return folder_; }
   std::vector<std::string> entry_names() const;  // without hashes
   std::shared_ptr<const Entry> entry(const std::string& name);
-  std::string file_of(const std::string& name) const;
+  std::string file_of(const std::string& name) const;  // "softmax"
+  std::string path_of(const std::string& name) const;
 
  private:
   struct Where {
     std::size_t module;
     std::string name;  // in the module
   };
+  std::string folder_;
   std::vector<std::string> files_;
   std::vector<Module> modules_;
   std::map<std::string, Where> entries_;
+};
+
+// All launches of an entry.
+struct EntryRuns {
+  int launches = 0;
+  cuda_stand_in::Launch last = {};
+  Counts counts = {};
+  std::vector<std::uint64_t> executed = {};  // by warps, each operation of its program
 };
 
 // Changes an entry before it runs: a deliberate mistake.
@@ -53,10 +64,10 @@ class Interpreter final : public cuda_stand_in::Executor {
   void set_change(Change change);
   // Returns the fault of the last kernel that failed; "" if none has.
   const std::string& fault() const { return fault_; }
+  GlobalMemory& memory() { return machine_.memory(); }
   bool reached_mutant() const { return machine_.reached_mutant(); }
-  // Counts of each entry so far, over all its launches.
-  const std::map<std::string, Counts>& counts() const { return counts_; }
-  const std::map<std::string, int>& launches() const { return launches_; }
+  // All that entries have done so far, by their names without hashes.
+  const std::map<std::string, EntryRuns>& runs() const { return runs_; }
 
  private:
   std::shared_ptr<const Program> program_of(const std::string& kernel);
@@ -66,9 +77,8 @@ class Interpreter final : public cuda_stand_in::Executor {
   Change change_;
   std::string fault_;
   std::map<std::string, std::shared_ptr<const Program>> programs_;
-  std::map<std::uint64_t, std::string> running_;
-  std::map<std::string, Counts> counts_;
-  std::map<std::string, int> launches_;
+  std::map<std::uint64_t, cuda_stand_in::Launch> running_;
+  std::map<std::string, EntryRuns> runs_;
 };
 
 }  // namespace lockstep::ptx

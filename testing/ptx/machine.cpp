@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <tuple>
 
 namespace lockstep::ptx {
 
@@ -46,27 +47,66 @@ void Machine::begin(const cuda_stand_in::Launch& launch, std::shared_ptr<const P
   running_[launch.number] = std::move(state);
 }
 
-bool Machine::has_room(const LaunchState& launch) const {
-  const auto per_launch = launch.launch.cluster.count();
-  const std::uint64_t threads = launch.launch.block.count();
-  const std::size_t shared = launch.program->dynamic_shared_at() + launch.launch.dynamic_shared_bytes + 1024;
-  const auto by_shared = options_.shared_bytes_per_multiprocessor / shared;
-  const auto by_threads = static_cast<std::uint64_t>(options_.threads_per_multiprocessor) / threads;
-  const std::uint64_t resident =
-      std::min<std::uint64_t>({by_shared, by_threads, 32}) * static_cast<std::uint64_t>(options_.multiprocessors);
-  std::uint64_t all = 0;
+namespace {
+
+// Shared memory of a block, with 1 KiB that the system takes.
+std::size_t shared_bytes_of(const LaunchState& launch) {
+  return launch.program->dynamic_shared_at() + launch.launch.dynamic_shared_bytes + 1024;
+}
+
+}  // namespace
+
+bool Machine::has_room(const LaunchState& launch, int multiprocessor) const {
+  const Room& room = rooms_[static_cast<std::size_t>(multiprocessor)];
+  return room.blocks > 0 && room.shared_bytes >= shared_bytes_of(launch) && room.threads >= launch.launch.block.count();
+}
+
+void Machine::take(const LaunchState& launch, int multiprocessor) {
+  Room& room = rooms_[static_cast<std::size_t>(multiprocessor)];
+  room.shared_bytes -= shared_bytes_of(launch);
+  room.threads -= launch.launch.block.count();
+  --room.blocks;
+}
+
+void Machine::give_back(const Block& block) {
+  Room& room = rooms_[static_cast<std::size_t>(block.multiprocessor)];
+  room.shared_bytes += shared_bytes_of(block.launch);
+  room.threads += block.launch.launch.block.count();
+  ++room.blocks;
+}
+
+// Takes multiprocessors for the next cluster, for each block the one with the most room; nothing if a block has none.
+std::vector<int> Machine::places_for(const LaunchState& launch) {
+  std::size_t all = 0;
   for (const auto& [number, other] : running_) all += other->running.size();
-  return all + per_launch <= std::min<std::uint64_t>(resident, std::max<std::uint64_t>(window_, per_launch));
+  const auto together = static_cast<std::size_t>(launch.launch.cluster.count());
+  if (all + together > std::max(window_, together)) return {};
+  const std::vector<Room> before = rooms_;
+  std::vector<int> places;
+  for (std::size_t rank = 0; rank < together; ++rank) {
+    const auto most = std::max_element(rooms_.begin(), rooms_.end(), [](const Room& a, const Room& b) {
+      return std::tie(a.shared_bytes, a.threads) < std::tie(b.shared_bytes, b.threads);
+    });
+    places.push_back(static_cast<int>(most - rooms_.begin()));
+    if (!has_room(launch, places.back())) {
+      rooms_ = before;
+      return {};
+    }
+    take(launch, places.back());
+  }
+  return places;
 }
 
 void Machine::start_blocks(LaunchState& launch) {
-  const std::uint64_t blocks = launch.launch.grid.count();
-  const std::uint64_t together = launch.launch.cluster.count();
-  while (launch.next_block < blocks && has_room(launch)) {
+  while (launch.next_block < launch.launch.grid.count()) {
+    const std::vector<int> places = places_for(launch);
+    if (places.empty()) return;
     std::vector<Block*> cluster;
-    for (std::uint64_t rank = 0; rank < together; ++rank) {
-      launch.running.push_back(std::make_unique<Block>(launch, launch.next_block++, static_cast<std::uint32_t>(rank)));
+    for (const int multiprocessor : places) {
+      launch.running.push_back(
+          std::make_unique<Block>(launch, launch.next_block++, static_cast<std::uint32_t>(cluster.size())));
       cluster.push_back(launch.running.back().get());
+      cluster.back()->multiprocessor = multiprocessor;
     }
     for (Block* block : cluster) block->cluster = cluster;
     progressed();
@@ -143,12 +183,15 @@ void Machine::collect(std::vector<Ended>& ended) {
         in_flight_.pop_back();
         work();
       }
-      for (auto block = left; block != launch.running.end(); ++block) check_end(**block);
+      for (auto block = left; block != launch.running.end(); ++block) {
+        check_end(**block);
+        give_back(**block);
+      }
       launch.num_ended += static_cast<std::uint64_t>(launch.running.end() - left);
       launch.running.erase(left, launch.running.end());
     }
     if (launch.num_ended == launch.launch.grid.count()) {
-      ended.push_back({at->first, launch.counts});
+      ended.push_back({at->first, launch.counts, launch.executed});
       at = running_.erase(at);
     } else {
       ++at;
@@ -219,6 +262,10 @@ void Machine::reset() {
   running_.clear();
   in_flight_.clear();
   window_ = 8;
+  const Room whole{.shared_bytes = options_.shared_bytes_per_multiprocessor,
+                   .threads = static_cast<std::uint64_t>(options_.threads_per_multiprocessor),
+                   .blocks = 32};
+  rooms_.assign(static_cast<std::size_t>(options_.multiprocessors), whole);
 }
 
 }  // namespace lockstep::ptx

@@ -220,9 +220,10 @@ class Block {
   bool has_ended() const;
 
   LaunchState& launch;
-  std::uint64_t number;  // in the grid
-  std::uint32_t rank;    // in its cluster
-  std::int32_t id;       // unique
+  std::uint64_t number;    // in the grid
+  std::uint32_t rank;      // in its cluster
+  int multiprocessor = 0;  // on which it is
+  std::int32_t id;         // unique
   std::vector<Block*> cluster;
   std::vector<std::byte> shared;
   Shadow shadow;
@@ -240,7 +241,11 @@ void end_barriers_of_exited(Block& block);
 struct LaunchState {
   LaunchState(Machine& its_machine, cuda_stand_in::Launch its_launch, std::shared_ptr<const Program> its_program,
               std::int32_t its_id)
-      : machine(its_machine), launch(std::move(its_launch)), program(std::move(its_program)), id(its_id) {}
+      : machine(its_machine),
+        launch(std::move(its_launch)),
+        program(std::move(its_program)),
+        id(its_id),
+        executed(program->ops().size()) {}
 
   Machine& machine;
   cuda_stand_in::Launch launch;
@@ -252,6 +257,7 @@ struct LaunchState {
   std::map<std::uint64_t, Meetpoint> cluster_barriers;  // by number of the cluster
   std::set<std::int32_t> concurrent;                    // launches that nothing orders with this one
   Counts counts;
+  std::vector<std::uint64_t> executed;  // by warps, each operation of the program
 };
 
 struct Options {
@@ -260,19 +266,23 @@ struct Options {
   std::size_t shared_bytes_per_multiprocessor = 228 * 1024;
   int threads_per_multiprocessor = 2048;
   bool check_races = true;
+  // For counts, which must not depend on the seed: lanes that are furthest behind always go first, and a wait at a
+  // barrier in shared memory takes one instruction, however long it is.
+  bool steady = false;
   // How long the host may take to launch or store what waiting kernels wait for; then waiting is a deadlock.
   std::chrono::milliseconds patience{0};
 };
 
 class Machine {
  public:
-  explicit Machine(const Options& options) : options_(options), random_(options.seed) {}
+  explicit Machine(const Options& options) : options_(options), random_(options.seed) { reset(); }
 
   void begin(const cuda_stand_in::Launch& launch, std::shared_ptr<const Program> program);
   // Goes on for some turns; returns the launches that ended, with what they counted.
   struct Ended {
     std::uint64_t number;
     Counts counts;
+    std::vector<std::uint64_t> executed;
   };
   std::vector<Ended> run(int turns);
   bool is_running(std::uint64_t number) const { return running_.count(number) > 0; }
@@ -301,8 +311,17 @@ class Machine {
   void later(std::function<void()> work) { in_flight_.push_back(std::move(work)); }
 
  private:
+  // Room on a multiprocessor.
+  struct Room {
+    std::size_t shared_bytes = 0;
+    std::uint64_t threads = 0;
+    int blocks = 0;
+  };
   void start_blocks(LaunchState& launch);
-  bool has_room(const LaunchState& launch) const;
+  std::vector<int> places_for(const LaunchState& launch);
+  void take(const LaunchState& launch, int multiprocessor);
+  void give_back(const Block& block);
+  bool has_room(const LaunchState& launch, int multiprocessor) const;
   void complete_some();
   void collect(std::vector<Ended>& ended);
   void watch_progress();
@@ -312,6 +331,7 @@ class Machine {
   core::Random random_;
   GlobalMemory memory_;
   std::map<std::uint64_t, std::unique_ptr<LaunchState>> running_;
+  std::vector<Room> rooms_;  // [multiprocessor]
   std::vector<std::function<void()>> in_flight_;
   std::vector<Owner> owners_{1};
   std::int32_t blocks_ = 0;
@@ -322,7 +342,7 @@ class Machine {
   std::uint64_t stalled_turns_ = 0;
   std::chrono::steady_clock::time_point stalled_since_{};
   bool reached_mutant_ = false;
-  std::size_t window_ = 8;  // blocks that take turns, until all of them wait
+  std::size_t window_ = 0;  // blocks that take turns, until all of them wait
 };
 
 template <class T>

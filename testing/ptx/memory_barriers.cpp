@@ -69,6 +69,10 @@ bool wait_at_memory(Warp& warp, const Op& op, std::uint32_t lanes) {
     check_initialized(warp, barrier, lane);
     const auto parity = static_cast<std::uint32_t>(warp.bits(op.from[1], lane)) & 1U;
     const bool ended = (barrier.phase & 1U) != parity;
+    if (!ended && warp.machine().options().steady) {
+      waits = true;
+      return;
+    }
     warp.set_bits(op.to[0], lane, ended ? 1 : 0);
     if (ended) {
       warp.acquire(barrier.ended[parity]);
@@ -79,7 +83,7 @@ bool wait_at_memory(Warp& warp, const Op& op, std::uint32_t lanes) {
   warp.poison(op.to[0]) &= ~lanes;
   warp.wrote(op.to[0]);
   warp.polled(!waits);
-  return true;
+  return !waits || !warp.machine().options().steady;
 }
 
 }  // namespace

@@ -42,15 +42,20 @@ void count(Warp& warp, const Warp::Place* places, std::uint32_t lanes, std::size
     for (int first = 0; first < kLanes; first += together) {
       std::array<std::vector<std::size_t>, 32> words;
       std::size_t most = 0;
+      std::size_t distinct = 0;
       for (int lane = first; lane < first + together; ++lane) {
         if ((lanes >> lane & 1U) == 0 || places[lane].space != Space::shared) continue;
         for (std::size_t at = places[lane].offset / 4; at <= (places[lane].offset + bytes - 1) / 4; ++at) {
           auto& of_bank = words[at % 32];
-          if (std::find(of_bank.begin(), of_bank.end(), at) == of_bank.end()) of_bank.push_back(at);
+          if (std::find(of_bank.begin(), of_bank.end(), at) == of_bank.end()) {
+            of_bank.push_back(at);
+            ++distinct;
+          }
           most = std::max(most, of_bank.size());
         }
       }
       counts.shared_wavefronts += most;
+      counts.shared_wavefronts_least += (distinct + 31) / 32;
     }
   }
 }

@@ -24,6 +24,9 @@ constexpr Command kCommands[] = {
     {"run", "every case; with --table, writes the cases of each entry", run_cases},
     {"entries", "each entry of the table in its cheapest case", run_entries},
     {"mutants", "deliberate mistakes in entries of the table, of which most must be found", run_mutants},
+    {"counts", "what each kernel does in one case; with --json, as records", run_counts},
+    {"dump", "writes the launches of cases into a folder: dump FOLDER OUT", run_dump},
+    {"launch", "runs the launches that FOLDER has as files; with --json, counts them", run_launches},
 };
 
 struct Flag {
@@ -50,6 +53,7 @@ constexpr Flag kFlags[] = {
      [](Settings& to, const OptionText& value) { to.elems = value.integer(1); }},
     {"--above", "leaves out cases without an operand that is larger than this",
      [](Settings& to, const OptionText& value) { to.above = value.integer(0); }},
+    {"--json", "file of records", [](Settings& to, const OptionText& value) { to.json = core::file_name(value); }},
     {"--workers", "processes at a time",
      [](Settings& to, const OptionText& value) { to.workers = core::integer(value, 1, 256); }},
 };
@@ -78,7 +82,9 @@ int main_of(const std::vector<std::string>& words) {
   if (words.size() < 2) throw core::Error(core::Failure::usage, usage());
   const Command& command = named(kCommands, "command", words[0]);
   Settings settings;
-  for (std::size_t i = 2; i < words.size(); i += 2) {
+  const bool has_out = words.size() > 2 && !words[2].starts_with("--");
+  if (has_out) settings.out = words[2];
+  for (std::size_t i = has_out ? 3 : 2; i < words.size(); i += 2) {
     const Flag& flag = named(kFlags, "flag", words[i]);
     if (i + 1 == words.size()) throw core::Error(core::Failure::usage, words[i] + ": needs a value");
     flag.read(settings, {.names = flag.name, .text = words[i + 1]});

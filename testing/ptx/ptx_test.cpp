@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/backends/places.h"
 #include "testing/ptx/equal_mutants.h"
 #include "testing/ptx/machine.h"
 #include "testing/ptx/module.h"
@@ -337,6 +338,55 @@ TEST(PtxBarriers, AWordInSharedMemoryEndsItsPhaseAfterItsArrivals) {
   EXPECT_EQ(fault_of(begin + arrive + wait, kShared), "");
   expect_fault(fault_of(begin + arrive + "ld.shared.u32 %r6, [%r2+128];\n", kShared), "without order");
   expect_fault(fault_of(begin + wait, kShared), "no warp can go on");
+}
+
+// --- Residency: which blocks run at the same time ---
+
+cuda_stand_in::Launch launch_of(std::uint64_t number, unsigned blocks, const std::vector<std::uint64_t>& memory) {
+  cuda_stand_in::Launch launch;
+  launch.number = number;
+  launch.kernel = "kernel";
+  launch.grid.x = blocks;
+  launch.block.x = 128;
+  launch.parameters.resize(8);
+  const std::uint64_t* const data = memory.data();
+  std::memcpy(launch.parameters.data(), &data, 8);
+  return launch;
+}
+
+constexpr int kMultiprocessors = 8;
+
+// Two ranks share a GPU. The first's collective waits for the second's, which comes after a product of the second whose
+// blocks need a multiprocessor each. Returns the fault; "" if all kernels end.
+std::string fault_of_collectives_beside_a_product(unsigned blocks) {
+  std::vector<std::uint64_t> memory(1024);
+  memory[1] = 2 * blocks;  // a collective's block counts itself, and waits until all of both ranks have
+  const auto collective = std::make_shared<const Program>(
+      entry_of("mov.u32 %r1, %tid.x;\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 ret;\nld.global.u32 %r2, [%rd0+8];\n"
+               "mov.u32 %r3, 1;\nred.release.gpu.global.add.u32 [%rd0], %r3;\n"
+               "$wait:\nld.acquire.gpu.global.u32 %r4, [%rd0];\nsetp.ne.s32 %p2, %r4, %r2;\n@%p2 bra $wait;\n"));
+  const auto product = std::make_shared<const Program>(entry_of(""));
+  cuda_stand_in::Launch of_product = launch_of(2, 2 * kMultiprocessors, memory);
+  of_product.dynamic_shared_bytes = 227 * 1024;
+  Machine machine({.multiprocessors = kMultiprocessors});
+  machine.memory().add(memory.data(), 8 * memory.size(), true);
+  try {
+    machine.begin(launch_of(1, blocks, memory), collective);
+    machine.run(20);
+    machine.begin(of_product, product);
+    while (machine.is_running(2)) machine.run(10);
+    machine.begin(launch_of(3, blocks, memory), collective);
+    while (!machine.idle()) machine.run(10);
+  } catch (const Fault& fault) {
+    return fault.what();
+  }
+  return "";
+}
+
+TEST(PtxResidency, CollectivesLeaveRoomForProductsThatPeersWaitFor) {
+  expect_fault(fault_of_collectives_beside_a_product(kMultiprocessors), "no warp can go on");
+  const auto most = backends::blocks_beside_compute(kMultiprocessors, 2, 1);
+  EXPECT_EQ(fault_of_collectives_beside_a_product(static_cast<unsigned>(most.value())), "");
 }
 
 TEST(PtxMutants, AreMadeOfEverySynchronization) {

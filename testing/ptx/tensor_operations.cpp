@@ -131,6 +131,7 @@ bool load_matrices(Warp& warp, const Op& op, std::uint32_t lanes) {
       most = std::max(most, ++in_piece[offsets[static_cast<std::size_t>(8 * matrix + row)] / 16 % 8]);
     }
     counts.shared_wavefronts += static_cast<std::uint64_t>(most);
+    ++counts.shared_wavefronts_least;
   }
   const bool transposed = op.detail == 1;
   for (int matrix = 0; matrix < op.number; ++matrix) {

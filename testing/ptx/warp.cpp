@@ -132,7 +132,7 @@ std::uint32_t Warp::choose_lanes() {
   if (able == 0) return 0;
   const int first = __builtin_ctz(able);
   int chosen = pc_[static_cast<std::size_t>(first)];
-  const bool least = machine().random().below(4) != 0;
+  const bool least = machine().random().below(4) != 0 || machine().options().steady;
   const auto drawn = static_cast<int>(machine().random().below(kLanes));
   for_lanes(able, [&](int lane) {
     const int its = pc_[static_cast<std::size_t>(lane)];
@@ -204,6 +204,7 @@ bool Warp::turn(int budget) {
     advanced = true;
     counts.instructions[static_cast<std::size_t>(op.work)] += static_cast<std::uint64_t>(__builtin_popcount(active));
     ++counts.warp_instructions;
+    ++block_.launch.executed[static_cast<std::size_t>(current_)];
     if (op.target < 0 && !op.exits) {
       ++current_;
       if (lanes == live()) continue;

@@ -26,22 +26,28 @@ def stated(line: Any) -> bool:
     return line.basis != "measured"
 
 
+def in_order(line: Any) -> bool:
+    """True if the places that a kernel's threads access do not depend on which of them comes first."""
+    return not line.by_atomics
+
+
 @dataclass(frozen=True)
 class Fact:
     path: str  # fields of docs/record_format.md; "x.*": every field of x; a list counts as its sum, or its maximum
     unit: str
     holds: Callable[[Any], bool] = always
     of_list: Callable[[Any], float] = sum
+    better: str = "lower"
 
 
 # All counts of a step are exact. Units of those that are not bytes:
 COUNTS = {"padded_elems": "elements", "pairs": "of all", "dropped": "copies", "most_rows": "rows", "wrong": WRONG}
 
 
-def facts_of(kind: "Kind", line: Any) -> Iterator[tuple[str, str, float]]:
-    """Name, unit and value of each fact of a line; those that it does not have are left out."""
+def facts_of(kind: "Kind", line: Any) -> Iterator[tuple[str, str, float, str]]:
+    """Name, unit and value of each fact of a line, and what is better; those that it does not have are left out."""
     for name, value in (getattr(line, "counts", None) or {}).items():
-        yield name, COUNTS.get(name, "bytes"), float(value)
+        yield name, COUNTS.get(name, "bytes"), float(value), "lower"
     for fact in kind.facts:
         if not fact.holds(line):
             continue
@@ -49,7 +55,7 @@ def facts_of(kind: "Kind", line: Any) -> Iterator[tuple[str, str, float]]:
             if isinstance(value, (list, tuple)):
                 value = fact.of_list(value) if value else None
             if value is not None:
-                yield name, fact.unit, float(value)
+                yield name, fact.unit, float(value), fact.better
 
 
 def _values(at: Any, path: list[str], walked: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -91,7 +97,7 @@ class Kind:
 
 def case_name(kind: str, line: Any) -> str:
     """Name of a line's case; a kernel's is as in kernels_bench and `gate.py ab`."""
-    has_conditions = kind not in ("kernel", "ceiling", "simulation")
+    has_conditions = kind not in ("kernel", "ceiling", "kernel_count", "simulation")
     shared = [f"{name.removesuffix('_per_step')}:{getattr(line, name)}" for name in KINDS[kind].shared if hasattr(line, name)]
     return "/".join(filter(None, [*KINDS[kind].name(line), *shared, *(_conditions(line.run, line.basis) if has_conditions else ())]))
 
@@ -194,6 +200,11 @@ KINDS: dict[str, Kind] = {
         lambda one: [Timed(one.samples_us or (one.time_us,), "us", one.bound if one.bound in ("memory", "compute") else None)]
         if one.ok else [], (),
         (Fact("flops", "FLOPs"), Fact("bytes", "bytes"))),
+    "kernel_count": Kind(
+        lambda one: (one.kernel, one.dtype, one.shape, one.choice, one.entry), lambda one: [], (),
+        (Fact("instructions.*", "instructions"), Fact("warp_instructions", "instructions"), Fact("global_sectors", "sectors", in_order),
+         Fact("shared_wavefronts", "wavefronts", in_order), Fact("multiply_adds", "multiply-adds"), Fact("registers", "registers"),
+         Fact("spill_bytes", "bytes"), Fact("resident_blocks", "blocks", better="higher"))),
     # The best sample is the machine's speed; other programs slowed the others down.
     "ceiling": Kind(
         lambda one: ("ceiling", one.name, one.level or "", one.dtype or "", one.device),
@@ -250,14 +261,14 @@ def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:
             yield Observation(quantity, origin, samples)
     if calibrates:
         return
-    for name, unit, value in (*facts_of(KINDS[kind], line), *_failures(line)):
-        yield Observation(Quantity(_with(case, name), Channel.EXACT, unit), origin, (value,))
+    for name, unit, value, better in (*facts_of(KINDS[kind], line), *_failures(line)):
+        yield Observation(Quantity(_with(case, name), Channel.EXACT, unit, better), origin, (value,))
 
 
-def _failures(line: Any) -> Iterable[tuple[str, str, float]]:
+def _failures(line: Any) -> Iterable[tuple[str, str, float, str]]:
     """A line that was wrong or failed has no times. The fault itself is an exact value, which must not get worse."""
     status = getattr(line, "status", None)
-    return [] if status is None else [("failures", FAILURES, float(status not in ("ok", "left_out")))]
+    return [] if status is None else [("failures", FAILURES, float(status not in ("ok", "left_out")), "lower")]
 
 
 def _with(case: str, part: str) -> str:

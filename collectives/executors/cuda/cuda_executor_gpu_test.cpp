@@ -121,6 +121,7 @@ TEST_F(CudaExecutorTest, AGraphOfCollectivesIsReplayed) {
 
 // Must be the last test, as its ranks time out.
 TEST_F(CudaExecutorTest, WhoStaysAwayIsNamed) {
+  if (!core::make_gpu_for_tests()->computes()) GTEST_SKIP() << core::kNothingComputed;
   CudaOptions options = in_place_reads(3);
   options.timeout = std::chrono::milliseconds(300);
   const std::vector<std::string> said = said_of_rank_1_away(gpu_rank, options);

@@ -46,8 +46,14 @@ inline void meet_cluster() {
   emulated::meet_cluster();
 }
 template <class T>
-const T* shared_of_peer(const T* mine, unsigned rank) {
-  return static_cast<const T*>(emulated::shared_of_peer(mine, rank));
+T* shared_of_peer(T* mine, unsigned rank) {
+  return const_cast<T*>(static_cast<const T*>(emulated::shared_of_peer(mine, rank)));
+}
+// All threads of the cluster wait, after all have arrived.
+inline void begin_barrier(std::uint64_t* /*mine*/, unsigned /*arrivals*/) {}
+inline void arrive_at_peer(std::uint64_t* /*mine*/, unsigned /*rank*/) {}
+inline void wait_for_peers(std::uint64_t* /*mine*/, unsigned /*parity*/) {
+  emulated::meet_cluster();
 }
 
 }  // namespace lockstep::kernels
