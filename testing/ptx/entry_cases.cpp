@@ -122,10 +122,9 @@ std::vector<KernelCase> attention_ring_cases(DType dtype) {
 std::vector<KernelCase> grouped_cases(DType dtype) {
   using kernels::GroupedShape;
   const std::vector<std::pair<const char*, GroupedShape>> shapes{
-      {"ragged", {{0, 130, 0, 70, 1}, 72, 136}},
-      {"tails", {{64, 129}, 136, 264}},
-      {"deep", {{20, 590}, 328, 328}},
-      {"many_groups", {std::vector<std::int64_t>(70, 33), 64, 64}},
+      {"ragged", {{0, 130, 0, 70, 1}, 72, 136}}, {"tails", {{64, 129}, 136, 264}},
+      {"deep_inputs", {{20, 130}, 520, 136}},    {"deep_outputs", {{20, 130}, 136, 520}},
+      {"deep_rows", {{20, 580}, 72, 136}},       {"many_groups", {std::vector<std::int64_t>(70, 33), 64, 64}},
   };
   std::vector<KernelCase> cases;
   for (const auto& [name, shape] : shapes) {

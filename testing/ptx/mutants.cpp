@@ -108,14 +108,27 @@ void order(const Instruction& i, Mutations& make) {
     make.opcode("acquire", ".acquire", ".relaxed");
 }
 
-void values(const Instruction& i, Mutations& make) {
-  if (starts(i, "shfl.sync")) {
-    const std::size_t step = i.operands.size() - 3;
-    const std::string given = i.operands[step].kind == Operand::Kind::immediate
-                                  ? " by " + std::to_string(i.operands[step].bits)
-                                  : std::string();
-    make.operand("shfl width", "1 lane for those given" + given, step + 1, 0x1f1f);
+// Which lanes exchange is often in a register that was set just before: "by 16".
+std::string step_of(const Entry& entry, std::size_t index) {
+  const Instruction& shuffle = entry.instructions[index];
+  const Operand& step = shuffle.operands[shuffle.operands.size() - 3];
+  if (step.kind == Operand::Kind::immediate) return " by " + std::to_string(step.bits);
+  for (std::size_t i = index; i-- > 0;) {
+    const Instruction& earlier = entry.instructions[i];
+    if (earlier.operands.empty() || earlier.operands[0].reg != step.reg) continue;
+    const bool is_number = starts(earlier, "mov") && earlier.operands[1].kind == Operand::Kind::immediate;
+    return is_number ? " by " + std::to_string(earlier.operands[1].bits) : "";
   }
+  return "";
+}
+
+void shuffles(const Entry& entry, std::size_t index, Mutations& make) {
+  const Instruction& i = entry.instructions[index];
+  if (!starts(i, "shfl.sync")) return;
+  make.operand("shfl width", "1 lane for those given" + step_of(entry, index), i.operands.size() - 2, 0x1f1f);
+}
+
+void values(const Instruction& i, Mutations& make) {
   constexpr std::uint64_t kSwizzle = std::uint64_t{3} << 62;
   for (std::size_t o = 0; o < i.operands.size(); ++o) {
     const Operand& operand = i.operands[o];
@@ -159,6 +172,7 @@ std::vector<Mutation> mutations_of(const Entry& entry) {
     asynchronous(instruction, make);
     order(instruction, make);
     values(instruction, make);
+    shuffles(entry, index, make);
     bounds(entry, index, make);
   }
   return all;

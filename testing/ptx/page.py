@@ -12,6 +12,7 @@ import argparse
 import os
 import re
 import subprocess
+import textwrap
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "testing/ptx/entries.txt"
 EQUAL = ROOT / "testing/ptx/equal_mutants.txt"
 PAGE = ROOT / "docs/gpu_kernels.md"
-RUN = re.compile(r"(right|WRONG) +[\d.]+ s  ([^:]+)")
+RUN = re.compile(r"(right|WRONG) +[\d.]+ s  ([^:\n]+)")
 VERDICTS = {"found": "found", "SURVIVED": "survived", "equal": "equal", "not run": "not reached"}
 
 
@@ -86,12 +87,14 @@ def table(head: list[str], rows: list[list[object]]) -> str:
 def listed(mutants: list[Mutant], verdict: str) -> str:
     chosen = [mutant for mutant in mutants if mutant.verdict == verdict]
     names = subprocess.run(["c++filt"], input="\n".join(m.entry for m in chosen), capture_output=True, text=True, check=True)
-    lines = []
+    items = []
     for mutant, name in zip(chosen, names.stdout.splitlines()):
         short = re.sub(r"lockstep::|kernels::|executors::|\(anonymous namespace\)::|^void ", "", name)
-        short = re.sub(r"(>|\w)\(.*", r"\1", short) if ">(" not in short else short[: short.index(">(") + 1]
-        lines.append(f"- `{short}`: {mutant.kind}, {mutant.what} ({mutant.place})" + (f": {mutant.text}" if mutant.text else ""))
-    return "\n".join(lines) + "\n" if lines else "None.\n"
+        short = short[: short.index(">(") + 1] if ">(" in short else short.partition("(")[0]
+        reason = f": {mutant.text}" if mutant.text else ""
+        text = f"- `{short}`: {mutant.kind}, {mutant.what} ({mutant.place}){reason}"
+        items.append(textwrap.fill(text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+    return "\n".join(items) + "\n" if items else "None.\n"
 
 
 def page_of(runs: str, mutants: list[Mutant]) -> str:
@@ -109,7 +112,7 @@ def page_of(runs: str, mutants: list[Mutant]) -> str:
     return f"""# Kernels without a GPU: what was executed
 Written by `testing/ptx/page.py`; [gpu.md](gpu.md) describes the interpreter and the mistakes.
 
-- {sum(row.right for row in rows.values())} of {sum(row.cases for row in rows.values())} cases were right; they run {entries} entries, which are all of the kernels.
+- {sum(row.right for row in rows.values())} of {sum(row.cases for row in rows.values())} cases were right. They run all {entries} entries of the table (`testing/ptx/entries.txt`).
 - {verdicts["found"]} of {could_be} mutants that ran and change something were found: {share:.1f} %. {verdicts["equal"]} change nothing, and
   {verdicts["not reached"]} are at instructions that no case reaches.
 

@@ -1,9 +1,8 @@
 // ptx_check run: every case whose name contains a text, and from them the table of entries.
+#include <algorithm>
 #include <cstdio>
 #include <map>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "testing/ptx/apart.h"
@@ -44,15 +43,22 @@ std::vector<Job> jobs_of(const std::vector<DeviceCase>& cases, const Settings& s
   return jobs;
 }
 
-// Entries that some of the cases do not run keep theirs, unless the kernels no longer have them.
-Table updated(const Library& library, Table table, const Settings& settings) {
+// If only some cases ran, entries keep those that they had, the cheapest first; entries that are gone are left out.
+Table updated(const Library& library, const Table& table, const Settings& settings) {
   if (settings.cases.empty()) return table;
-  Table before = read_table(settings.table);
-  const std::vector<std::string> names = library.entry_names();
-  const std::set<std::string> known(names.begin(), names.end());
-  std::erase_if(before, [&](const auto& entry) { return known.count(entry.first) == 0; });
-  table.merge(before);
-  return table;
+  const Table before = read_table(settings.table);
+  Table all;
+  for (const std::string& entry : library.entry_names()) {
+    for (const Table* some : {&before, &table}) {
+      const auto found = some->find(entry);
+      if (found == some->end()) continue;
+      for (const std::string& name : found->second) {
+        std::vector<std::string>& names = all[entry];
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      }
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -64,7 +70,7 @@ int run_cases(Library& library, const Settings& settings) {
   Table table;
   for (const auto& [entry, of_entry] : sum.right) table[entry] = cases_for(of_entry);
   if (!settings.table.empty()) {
-    table = updated(library, std::move(table), settings);
+    table = updated(library, table, settings);
     write_table(settings.table, table);
     for (const std::string& name : library.entry_names()) {
       if (table.count(name) == 0) std::printf("no case  %s %s\n", library.file_of(name).c_str(), name.c_str());
