@@ -21,7 +21,8 @@ import pytest
 from conftest import MPIRUN, ROOT, Programs, find_binaries
 
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")))
-TOOLS = ("nvcc", "cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch", "nsys", "ncu")  # of others: their flags are not checked
+# Programs of others, and the shell's own words: their flags are not checked.
+TOOLS = ("export", "nvcc", "cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch", "nsys", "ncu")
 SWEEP = "-b 1K -e 1K -n 1 -w 0 --ranks 2 -T 20"
 SMALL = {  # flags put behind those of the page; the last of a kind counts
     **{f"{name}_perf": SWEEP for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
