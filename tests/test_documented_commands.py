@@ -21,8 +21,8 @@ import pytest
 from conftest import MPIRUN, ROOT, Programs, find_binaries
 
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")))
-# Programs of others, and the shell's own words: their flags are not checked.
-TOOLS = ("export", "nvcc", "cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch", "nsys", "ncu")
+# Programs of others, whose flags are not checked.
+TOOLS = ("nvcc", "cmake", "ctest", "ninja", "tar", "apptainer", "apt-get", "docker", "pip", "sbatch", "nsys", "ncu")
 SWEEP = "-b 1K -e 1K -n 1 -w 0 --ranks 2 -T 20"
 SMALL = {  # flags put behind those of the page; the last of a kind counts
     **{f"{name}_perf": SWEEP for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "alltoallv",
@@ -47,7 +47,7 @@ NOT_RUN = (  # expression found in a command -> reason
     (r"^ci/hosts/namespaces\.sh", "needs root; tests/test_lost_ranks.py runs it"),
     (r"ci/gpu_(build|check|dry_run)\.sh|^tar .*gpu", "needs nvcc, or a GPU"),
     (r"-m compare sass", "needs nvcc's cuobjdump"),
-    (r"^nvcc |ptx_check|counts\.jsonl", "needs nvcc; tests/test_gpu_counts.py runs it"),
+    (r"^nvcc |ptx_check|testing/ptx/|counts\.jsonl", "needs nvcc; tests/test_gpu_counts.py runs it"),
     (r"ci/gate\.py (ab|exact)|gate_selftest\.py", "measures or builds for minutes; the stage gate and ci/gate/*_test.py run it"),
     (r"ci/gate\.py (compare|history|store|calibrate)", "needs stored measurements; ci/gate/stored_test.py runs it"),
     (r"-m compare (?!sass|counts)", "measures for minutes, against other libraries"),
@@ -83,14 +83,14 @@ class Command:
 
 
 def split_command(text: str) -> list[tuple[tuple[str, ...], str | None]]:
-    """Simple commands of a shell line, without variables set before them and comments, each with the file behind its ">"."""
+    """Simple commands of a shell line, without variables that they set or export and comments, each with the file behind its ">"."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="&|;<>")
     lexer.whitespace_split, lexer.commenters = True, "#"
     commands: list[list[str]] = [[]]
     for word in lexer:
         if word and not word.strip("&|;"):
             commands.append([])
-        elif commands[-1] or not re.fullmatch(r"\w+=\S*", word):
+        elif commands[-1] or not re.fullmatch(r"export|\w+=\S*", word):
             commands[-1].append(word)
     ends = [words.index(">") if ">" in words else len(words) for words in commands]
     return [(tuple(words[:end]), words[end + 1] if end < len(words) else None) for words, end in zip(commands, ends) if words]
@@ -151,7 +151,7 @@ def taken_apart(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         return taken_apart(words[at:]) if at is not None else (words[0], ())
     if words[0] in ("python3", "/usr/bin/python3"):
         return taken_apart(words[2:] if words[1] == "-m" else words[1:])
-    name = words[0] if words[0].startswith(("ci/", "tests/")) else words[0].rsplit("/", 1)[-1]
+    name = words[0] if words[0].startswith(("ci/", "testing/", "tests/")) else words[0].rsplit("/", 1)[-1]
     has_command = name in ("simulate", "compare", "ci/gate.py") and len(words) > 1 and not words[1].startswith("-")
     return (f"{name} {words[1]}", words[2:]) if has_command else (name, words[1:])
 

@@ -50,7 +50,7 @@ def test_a_time_budget_ends_in_time_leaves_no_kernel_out_and_says_what_else_it_l
     done = run(*words, "--time-budget", "1", "--json", str(tmp_path / "r.jsonl"))
     assert time.monotonic() - before < 20  # the last benchmark and its check may take long next to other programs
     assert done.returncode == 0
-    left_out = int(done.stderr.split("was over before ")[1].split()[0])
+    left_out = int(done.stderr.split("ran out; ")[1].split()[0])
     kernels = records_of(tmp_path / "r.jsonl")[1:]
     assert len(kernels) == len(listed) and left_out == sum(kernel["status"] == "left_out" for kernel in kernels) > 0
     assert {kernel["kernel"] for kernel in kernels if kernel["status"] == "ok"} == {name.split("/")[0] for name in listed}

@@ -141,7 +141,8 @@ def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
     written(programs, path, "scaling", *SMALL, "--steps", "1", "--layouts", "dp=2", "--link", "latency_us=20,gbps=1")
     assert main([str(training[0]), str(path), "-o", str(tmp_path / "report")]) == 0
     index, other = ((tmp_path / "report" / name).read_text(encoding="utf-8") for name in ("index.html", "scaling.html"))
-    assert "One training step" in index and "pieces timed alone give" in index and "counting pairs of tokens" in index
+    assert "One training step" in index and "counting pairs of tokens" in index
+    assert "pieces timed alone give" in index or "an idle machine would decide it" in index  # beside other programs nothing is told
     assert "One training step" not in other
     assert "emulated" in other, "a link of a stated speed is no measurement of this machine"
     for figure in re.findall(r'src="(figures/[^"]+)"', index + other):
