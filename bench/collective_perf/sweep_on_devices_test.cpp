@@ -324,7 +324,7 @@ TEST_F(SweepOnDevices, WhatNobodyComputesIsNotFilledAndNotCompared) {
   QueueDevice::all_compute = true;
   const auto lines = records();
   ASSERT_EQ(lines.size(), 3u);
-  for (std::size_t i : {1, 2}) {
+  for (std::size_t i : {1U, 2U}) {
     EXPECT_TRUE(lines[i]["wrong"].is_null()) << lines[i];
     EXPECT_EQ(lines[i]["iterations"], 4);
   }

@@ -253,7 +253,7 @@ TEST(CudaGeometry, ClustersShareRowsSoThatTwoBlocksFitAMultiprocessor) {
 TEST(CudaGeometry, TeamsThatReadAheadHaveRoomForWholeRows) {
   for (const int most_cluster : {1, 8}) {
     for (const int items : {1, 4, 8}) {
-      for (std::int64_t columns = items; columns < 70000; columns += items * 131) {
+      for (std::int64_t columns = items; columns < 70000; columns += std::int64_t{items} * 131) {
         const AheadLayout at = ahead_layout(8192, columns, items, 12, kProcessors, most_cluster);
         if (at.rows_ahead == 0) {
           EXPECT_GT(columns, kRowThreads * kBlockItems / 2 * most_cluster) << "items " << items;

@@ -360,14 +360,14 @@ constexpr int kMultiprocessors = 8;
 // blocks need a multiprocessor each. Returns the fault; "" if all kernels end.
 std::string fault_of_collectives_beside_a_product(unsigned blocks) {
   std::vector<std::uint64_t> memory(1024);
-  memory[1] = 2 * blocks;  // a collective's block counts itself, and waits until all of both ranks have
+  memory[1] = 2 * std::uint64_t{blocks};  // a collective's block counts itself, and waits until all of both ranks have
   const auto collective = std::make_shared<const Program>(
       entry_of("mov.u32 %r1, %tid.x;\nsetp.ne.s32 %p1, %r1, 0;\n@%p1 ret;\nld.global.u32 %r2, [%rd0+8];\n"
                "mov.u32 %r3, 1;\nred.release.gpu.global.add.u32 [%rd0], %r3;\n"
                "$wait:\nld.acquire.gpu.global.u32 %r4, [%rd0];\nsetp.ne.s32 %p2, %r4, %r2;\n@%p2 bra $wait;\n"));
   const auto product = std::make_shared<const Program>(entry_of(""));
   cuda_stand_in::Launch of_product = launch_of(2, 2 * kMultiprocessors, memory);
-  of_product.dynamic_shared_bytes = 227 * 1024;
+  of_product.dynamic_shared_bytes = std::size_t{227} << 10;
   Machine machine({.multiprocessors = kMultiprocessors});
   machine.memory().add(memory.data(), 8 * memory.size(), true);
   try {

@@ -35,7 +35,7 @@ int run_mutants(Library& library, const Settings& settings) {
   const int found = sum[Verdict::found];
   const int could_be = found + sum[Verdict::survived];
   std::printf("%d of %d mutants that ran and change something were found\n", found, could_be);
-  return found > 0 && 100 * found >= settings.least_percent * could_be ? 0 : 1;
+  return found > 0 && std::int64_t{100} * found >= settings.least_percent * could_be ? 0 : 1;
 }
 
 }  // namespace lockstep::ptx

@@ -68,7 +68,7 @@ Box box_of(Warp& warp, const Op& op, int lane) {
   if (at % 64 != 0) warp.fault("a tensor map that is not aligned to 64 bytes");
   for (int d = 0; d < op.number; ++d) {
     box.at[static_cast<std::size_t>(d)] =
-        static_cast<std::int32_t>(warp.bits(op.from[static_cast<std::size_t>(3 + d)], lane));
+        static_cast<std::int32_t>(warp.bits(op.from[static_cast<std::size_t>(d) + 3], lane));
   }
   if (box.map.rank != op.number) warp.fault(fmt::format("a tensor map of {} dimensions", box.map.rank));
   return box;

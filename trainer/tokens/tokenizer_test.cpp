@@ -218,13 +218,12 @@ TEST_F(RefusedTokenizer, ASplitIsIsolatedOnlyOnceAndBeforeBytes) {
   for (const char* const steps : {"SSB", "BS", "SBB", "BB"}) {
     EXPECT_NE(found(steps).find("pre_tokenizer has a further"), std::string::npos) << steps << found(steps);
   }
-  for (const auto& [field, value] :
-       std::vector<std::pair<std::string, json>>{{"behavior", "Removed"}, {"invert", true}}) {
+  for (const auto& setting : std::vector<std::pair<std::string, json>>{{"behavior", "Removed"}, {"invert", true}}) {
     expect_refused(refusal([&](json& all) {
                      all["pre_tokenizer"] = json_of(kFixtures + "/llama3.json").at("pre_tokenizer");
-                     all["pre_tokenizer"]["pretokenizers"][0][field] = value;
+                     all["pre_tokenizer"]["pretokenizers"][0][setting.first] = setting.second;
                    }),
-                   "pre_tokenizer Split has " + field);
+                   "pre_tokenizer Split has " + setting.first);
   }
   expect_refused(refusal([](json& all) {
                    const json split = {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "Isolated"}};
