@@ -93,7 +93,8 @@ core::StepRecord new_step_record(const core::RunRecord& run, const std::string& 
 }
 
 void add_group(const std::string& group, const core::NamedNumbers& numbers, core::NamedNumbers& to) {
-  for (const auto& [name, value] : numbers) to.emplace_back(group + "." + name, value);
+  const std::string prefix = group + ".";
+  for (const auto& [name, value] : numbers) to.emplace_back(prefix + name, value);
 }
 
 void set_error(const std::string& wrong, core::StepRecord& record) {
