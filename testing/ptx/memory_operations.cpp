@@ -10,55 +10,10 @@
 #include "core/error.h"
 #include "testing/ptx/machine.h"
 #include "testing/ptx/program.h"
+#include "testing/ptx/requests.h"
 
 namespace lockstep::ptx {
 namespace {
-
-// Counts a request of a warp: distinct sectors of 32 bytes of global memory, or accesses of the 32 banks of shared
-// memory.
-void count(Warp& warp, const Warp::Place* places, std::uint32_t lanes, std::size_t bytes, bool writes) {
-  Counts& counts = warp.block().launch.counts;
-  std::array<std::uintptr_t, kLanes> sectors;
-  std::size_t num = 0;
-  bool is_shared = false;
-  for_lanes(lanes, [&](int lane) {
-    const Warp::Place& place = places[lane];
-    if (place.space == Space::shared) is_shared = true;
-    if (place.space != Space::global) return;
-    (writes ? counts.global_bytes_written : counts.global_bytes_read) += bytes;
-    const auto at = reinterpret_cast<std::uintptr_t>(place.data);
-    sectors[num++] = at / 32;
-  });
-  if (num > 0) {
-    std::sort(sectors.begin(), sectors.begin() + static_cast<std::ptrdiff_t>(num));
-    counts.global_sectors += static_cast<std::uint64_t>(
-        std::unique(sectors.begin(), sectors.begin() + static_cast<std::ptrdiff_t>(num)) - sectors.begin());
-    ++counts.global_requests;
-  }
-  if (is_shared) {
-    ++counts.shared_requests;
-    // A wavefront serves 128 bytes: 32 lanes of 4 bytes, 16 of 8, 8 of 16; each bank has one word of 4 bytes.
-    const int together = static_cast<int>(bytes <= 4 ? 32 : 128 / bytes);
-    for (int first = 0; first < kLanes; first += together) {
-      std::array<std::vector<std::size_t>, 32> words;
-      std::size_t most = 0;
-      std::size_t distinct = 0;
-      for (int lane = first; lane < first + together; ++lane) {
-        if ((lanes >> lane & 1U) == 0 || places[lane].space != Space::shared) continue;
-        for (std::size_t at = places[lane].offset / 4; at <= (places[lane].offset + bytes - 1) / 4; ++at) {
-          auto& of_bank = words[at % 32];
-          if (std::find(of_bank.begin(), of_bank.end(), at) == of_bank.end()) {
-            of_bank.push_back(at);
-            ++distinct;
-          }
-          most = std::max(most, of_bank.size());
-        }
-      }
-      counts.shared_wavefronts += most;
-      counts.shared_wavefronts_least += (distinct + 31) / 32;
-    }
-  }
-}
 
 struct Places {
   std::array<Warp::Place, kLanes> at;
@@ -86,7 +41,7 @@ bool load(Warp& warp, const Op& op, std::uint32_t lanes) {
   const auto elem = static_cast<std::size_t>(bytes_of(op.type));
   const std::size_t bytes = elem * op.to.size();
   const Places places = locate_all(warp, op, op.from[0], lanes, bytes);
-  if (op.space != Space::param) count(warp, places.at.data(), lanes, bytes, false);
+  if (op.space != Space::param) count_request(warp, places.at.data(), lanes, bytes, false);
   bool changed = false;
   for (const Slot& to : op.to) warp.poison(to) &= ~lanes;
   for_lanes(lanes, [&](int lane) {
@@ -128,7 +83,7 @@ bool store(Warp& warp, const Op& op, std::uint32_t lanes) {
   const std::size_t num = op.from.size() - 1;
   const std::size_t bytes = elem * num;
   const Places places = locate_all(warp, op, op.from[0], lanes, bytes);
-  count(warp, places.at.data(), lanes, bytes, true);
+  count_request(warp, places.at.data(), lanes, bytes, true);
   for_lanes(lanes, [&](int lane) {
     const Warp::Place& place = places.at[static_cast<std::size_t>(lane)];
     if (place.space == Space::param) warp.fault("a store to parameters");
@@ -209,7 +164,7 @@ bool atomic(Warp& warp, const Op& op, std::uint32_t lanes) {
   const auto elem = static_cast<std::size_t>(bytes_of(op.type));
   const auto num = static_cast<std::size_t>(op.number);
   const Places places = locate_all(warp, op, op.from[0], lanes, elem * num);
-  count(warp, places.at.data(), lanes, elem * num, true);
+  count_request(warp, places.at.data(), lanes, elem * num, true);
   for (const Slot& value : op.from) warp.require_defined(value, lanes, "a value of an atomic operation");
   for_lanes(lanes, [&](int lane) {
     const Warp::Place& place = places.at[static_cast<std::size_t>(lane)];
@@ -316,7 +271,7 @@ bool copy_async(Warp& warp, const Op& op, std::uint32_t lanes) {
                            .op = &op});
     if (warp.machine().random().below(2) == 0) finish(warp, warp.copies.back());
   });
-  count(warp, reads.at.data(), reading, bytes, false);
+  count_request(warp, reads.at.data(), reading, bytes, false);
   return true;
 }
 
